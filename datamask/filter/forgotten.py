@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.corpus.text_hashes import text_hashes
-from datamask.corpus.web_addresses import domains_of, host_of, normalise_addresses
+from datamask.corpus.web_addresses import domains_of, normalise_addresses
 from datamask.errors import InputError
 from datamask.filter.signatures import sample_bound, sign_texts
 
@@ -138,9 +138,11 @@ def record_entries(out: str, entries: Iterable[Entry]) -> int:
     rows: list[dict[str, Any]] = []
     given = [entry for entry in entries if entry.text]
     texts = [entry for entry in given if entry.kind == "texts"]
-    for entry in given:
-        value = {"urls": address_of, "domains": host_of}.get(entry.kind, str)(entry.text)
-        if entry.kind != "texts" and value and not (entry.kind == "domains" and "." not in value):
+    named = [entry for entry in given if entry.kind != "texts"]
+    addresses, hosts = normalise_addresses(pa.array([entry.text for entry in named], pa.string()))
+    for entry, address, host in zip(named, addresses.to_pylist(), hosts.to_pylist(), strict=True):
+        value = {"urls": address, "domains": host}.get(entry.kind, entry.text)
+        if value and not (entry.kind == "domains" and "." not in value):
             rows.append({"kind": entry.kind, "value": value, "list": entry.list, "entry": entry.text})
     if texts:
         array = pa.array([entry.text for entry in texts], pa.string())
@@ -149,11 +151,6 @@ def record_entries(out: str, entries: Iterable[Entry]) -> int:
             rows.append(text_row(hashed, entry.list, f"text {entry.number}", sign))
     write_rows(out, rows)
     return len(rows)
-
-
-def address_of(address: str) -> str:
-    """An address, normalised."""
-    return str(normalise_addresses(pa.array([address]))[0][0].as_py() or "")
 
 
 def text_row(text_hash: bytes, list_: str, entry: str, signature: Mapping[str, Any]) -> dict[str, Any]:
