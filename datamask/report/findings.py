@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from datamask.config import Config
 from datamask.corpus.read import TOPIC
 from datamask.duck import connect
+from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
 from datamask.report import examples, losses, pairs, statistics
 from datamask.report import uncovered as coverage
@@ -299,8 +300,10 @@ def choose_arms(
         return np.sort(order[np.cumsum(weights[order]) <= size])
 
     best = candidates[np.argsort(-sample.quality[candidates], kind="stable")]
+    pool = generator.permutation(len(sample))  # whose documents the map shows: none that must be forgotten
+    pool = pool[np.array([sample.reason[row] != f"filter:{REASON}" for row in pool.tolist()], bool)]
     return {
-        POOL: fill(generator.permutation(len(sample))),
+        POOL: fill(pool),
         RANDOM: fill(generator.permutation(candidates)),
         TOP: fill(best),
         OURS: ours,
