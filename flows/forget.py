@@ -92,7 +92,7 @@ def forget_lists(
         )
         first = Run(stages, plan, out, previous)
         first.keep_to(["index", "signatures"])
-        if not record_texts(out, first.measure_and_decide(), settings):
+        if not record_texts(out, first.measure_and_decide(), settings, last):
             forgotten.mark_done(out, last.version)
             return _unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
         found = Run(stages, plan, out, previous).publish()
@@ -104,20 +104,25 @@ def _unchanged(last: ReleaseFolder, message: str) -> dict[str, Any]:
     return {"message": message, "latest": last.path, "new": False}
 
 
-def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config) -> int:
+def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder) -> int:
     """Adds the texts of the documents that the record names otherwise, so that they never return under another name.
 
-    Returns how many documents the record names.
+    Returns how many documents the record names that the last release has not forgotten.
     """
     work = storage.join(out, "work")
     requests = forgotten.load_requests(work)
     assert requests is not None
     schema = corpus_schema([files.shard for files in all_files], settings)
+    shards = last.manifest()["conservation"]["shards"]
     rows: list[dict[str, Any]] = []
     named = 0
     for files in all_files:
         hits = named_documents(files, settings, work, schema)
-        named += len(hits)
+        there = np.unique(hits["document"])
+        if len(there) and files.shard.name in shards:  # else it failed in the last release
+            reason = last.decisions(files.shard.name, ["reason"])["reason"].to_numpy(zero_copy_only=False)
+            there = there[reason[there] != forgotten.REASON]
+        named += len(there)
         told = {entry: requests.told(entry) for entry in np.unique(hits["entry"]).tolist()}
         hits = hits[[told[entry]["kind"] != "texts" for entry in hits["entry"].tolist()]] if len(hits) else hits
         hits.sort(order="document")
