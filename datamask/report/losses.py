@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from datamask.errors import several
+from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
 from datamask.report.statistics import wilson
@@ -366,8 +367,10 @@ REMEDIES = {
 
 
 def _meant(cause: str, column: str, settings: Mapping[str, Any]) -> bool:
-    """The filter's very purpose: languages by language, lengths by length, a condition that names the column."""
+    """The filter's very purpose: languages by language, lengths by length, a condition that names the column, and what
+    was to be forgotten."""
     name, filters = cause.removeprefix("filter:"), settings.get("filter", {})
     if name == "where":
         return column in str(filters.get("where") or "")
-    return (name, column) in {("language", "language"), ("min_tokens", LENGTH), ("max_tokens", LENGTH)}
+    own = {("language", "language"), ("min_tokens", LENGTH), ("max_tokens", LENGTH)}
+    return name == FORGOTTEN or (name, column) in own

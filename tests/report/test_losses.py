@@ -140,6 +140,7 @@ def test_a_filters_own_purpose_is_no_warning():
     assert losses.loss_warnings("source", groups, NO_FILTERS)
     where = made(am={"filter:where": 300}, en={"selected": 3000})
     assert not losses.loss_warnings("language", where, {"filter": {"where": "language = 'en'"}})
+    assert not losses.loss_warnings("source", made(a={"filter:forgotten": 300}, b={"selected": 3000}), NO_FILTERS)
     assert losses.loss_warnings("language", where, {"filter": {"where": "score > 0.5"}})
 
 
