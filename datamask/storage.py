@@ -384,6 +384,21 @@ def touch_files(folder: str, names: Iterable[str]) -> None:
                 os.utime(Path(filesystem(folder)[1]) / name)
 
 
+def list_names(folder: str) -> list[str]:
+    """The names of what lies in a folder, as it is now; []: there is none.
+
+    :raises StorageError: see `storage_errors`. :raises TransientError: see there.
+    """
+    fs, path = filesystem(folder)
+    try:
+        with storage_errors(folder):
+            fs.invalidate_cache()
+            entries = fs.ls(path, detail=False)
+    except FileNotFoundError:
+        return []
+    return [entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries]
+
+
 def remove_others(folder: str, names: Iterable[str]) -> None:
     """Removes all files of a folder but these. In a local folder, files stay that were touched within a day."""
     kept = set(names)

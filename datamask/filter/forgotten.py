@@ -177,15 +177,7 @@ def digest_of(out: str) -> str | None:
 
 
 def _names(folder: str) -> list[str]:
-    fs, path = storage.filesystem(folder)
-    try:
-        with storage.storage_errors(folder):
-            fs.invalidate_cache()
-            entries = fs.ls(path, detail=False)
-    except FileNotFoundError:
-        return []
-    found = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
-    return sorted(name for name in found if re.fullmatch(r"[0-9a-f]{16}\.parquet", name))
+    return sorted(name for name in storage.list_names(folder) if re.fullmatch(r"[0-9a-f]{16}\.parquet", name))
 
 
 def is_pending(out: str) -> bool:

@@ -182,15 +182,7 @@ def version_path(out: str, version: str) -> str:
 
 def list_versions(out: str) -> list[str]:
     """The complete releases of an output folder, oldest first."""
-    fs, path = storage.filesystem(storage.join(out, "releases"))
-    try:
-        with storage.storage_errors(out):
-            fs.invalidate_cache()
-            entries = fs.ls(path, detail=False)
-    except FileNotFoundError:
-        return []
-    names = [entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries]
-    versions = [name for name in names if _VERSION.fullmatch(name)]
+    versions = [name for name in storage.list_names(storage.join(out, "releases")) if _VERSION.fullmatch(name)]
     complete = [name for name in versions if storage.exists(storage.join(version_path(out, name), MANIFEST))]
     return sorted(complete, key=lambda name: (version_number(name), name))
 
