@@ -109,15 +109,14 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
 
     Returns how many documents the record names that the last release has not forgotten.
     """
-    work = storage.join(out, "work")
-    requests = forgotten.load_requests(work)
+    requests = forgotten.load_requests(storage.join(out, "work"))
     assert requests is not None
     schema = corpus_schema([files.shard for files in all_files], settings)
     shards = last.manifest()["conservation"]["shards"]
     rows: list[dict[str, Any]] = []
     named = 0
     for files in all_files:
-        hits = named_documents(files, settings, work, schema)
+        hits = named_documents(files, settings, requests, schema)
         there = np.unique(hits["document"])
         if len(there) and files.shard.name in shards:  # else it failed in the last release
             reason = last.decisions(files.shard.name, ["reason"])["reason"].to_numpy(zero_copy_only=False)

@@ -24,7 +24,7 @@ from datamask.corpus.read import corpus_schema, read_documents
 from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import where_by_copies
-from datamask.filter.forgotten import READ, REASON, load_requests
+from datamask.filter.forgotten import READ, REASON, Requests, load_requests
 from datamask.maps import (
     Handed,
     Mapper,
@@ -183,6 +183,7 @@ def read_members(state: Counting, group: Group) -> Handed:
     """The documents that are compared, with source and dump; their texts' hashes, dealt to parts; pairs that fell."""
     found, hashed, hits = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, HIT)]
     pairs: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # copies; of which one is in the other
+    requests = load_requests(state.work)
     for files in group.shards:
         index = storage.read_table(_there(files.index).path, ["chunk_id", "text_hash", "reason"])
         documents = index.filter(index["reason"].is_null())
@@ -206,7 +207,7 @@ def read_members(state: Counting, group: Group) -> Handed:
                 if row["duplicate_of_shard"] in state.first:  # else it stays in an earlier curation
                     stays = state.first[row["duplicate_of_shard"]] + row["duplicate_of"]
                     pairs[row["kind"] != "contained"].append((first + row["chunk_id"], stays))
-        hits.append(named_documents(files, state.config, state.work, state.schema))
+        hits.append(named_documents(files, state.config, requests, state.schema))
         hits[-1]["document"] += first
     texts = np.concatenate(hashed)
     part = ((texts["high"] >> np.uint64(32)) * np.uint64(state.parts)) >> np.uint64(32)
@@ -218,10 +219,9 @@ def read_members(state: Counting, group: Group) -> Handed:
     return hand_on(state.folder, name, one=one, other=other, held=held, hits=np.concatenate(hits))
 
 
-def named_documents(files: ShardFiles, config: Config, work: str, schema: pa.Schema) -> np.ndarray:
+def named_documents(files: ShardFiles, config: Config, requests: Requests | None, schema: pa.Schema) -> np.ndarray:
     """HIT of a shard's documents, by chunk_id, that are to be forgotten for their address, id or text, or for a text
     that they are a copy of by the samples of both."""
-    requests = load_requests(work)
     if requests is None:
         return np.zeros(0, HIT)
     columns = [name for name in READ if name in schema.names or name != "url"]
@@ -333,10 +333,11 @@ def write_counts(state: Counting, group: Group) -> list[Output]:
     dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, group.number)
     counted = np.concatenate([_alone(members), dealt])  # a document's last row is its own
     counted = counted[np.argsort(counted["document"], kind="stable")]
-    return [_write(files, counted, state) for files in group.shards]
+    requests = load_requests(state.work)
+    return [_write(files, counted, state, requests) for files in group.shards]
 
 
-def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
+def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Requests | None) -> Output:
     config, scorers = state.config, state.config.quality.of_copies
     scores = storage.read_table(_there(files.scores).path, ["chunk_id", "quality_score"])
     documents = state.first[files.shard.name] + scores["chunk_id"].to_numpy()
@@ -351,7 +352,7 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
         quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
     table = pa.table({name: pa.array(values, pa.int32()) for name, values in counts.items()})
     stays = where_by_copies(files, table, state.schema, config, state.work)
-    gone, detail = _told(documents, state)
+    gone, detail = _told(documents, state, requests)
     reason = pa.array(np.where(gone, REASON, "where"), mask=stays & ~gone)
     table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason, detail], schema=SCHEMA)
     read = [counts[name] for name in _quotas(config)]
@@ -367,9 +368,8 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
     return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
 
 
-def _told(documents: np.ndarray, state: Counting) -> tuple[np.ndarray, pa.Array]:
+def _told(documents: np.ndarray, state: Counting, requests: Requests | None) -> tuple[np.ndarray, pa.Array]:
     """Of these documents (n,), whether each is to be forgotten, and why, as JSON."""
-    requests = load_requests(state.work)
     [groups_] = read_arrays(state.at("forgotten"), "groups")
     if requests is None or not len(groups_):
         return np.zeros(len(documents), bool), pa.nulls(len(documents), pa.string())
