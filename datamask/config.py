@@ -670,6 +670,11 @@ class Config(Section):
         return self.topics.make != "off" and self.reads_vectors
 
     @property
+    def condition_reads_topics(self) -> bool:
+        """Whether `filter.where` may name the column topic."""
+        return "topic" in (self.filter.where or "").lower()
+
+    @property
     def counts_copies(self) -> bool:
         """Whether the release says how many copies a document has."""
         return counts_copies(self.model_dump(mode="json"))

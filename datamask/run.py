@@ -41,7 +41,7 @@ from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.extension import MustSolve, extend_prices
 from datamask.selection.metrics import pool_columns
-from datamask.selection.refill import Decided, refill_prices
+from datamask.selection.refill import StandingChoice, refill_prices
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
@@ -60,7 +60,7 @@ class Previous:
     topics: str = ""  # the key of its model
     prices: Output | None = None  # select by these instead of solving
     gap: float = 0.0  # of the selection that set the prices
-    keep: Decided | None = None  # a release whose choice stays, but for what must be forgotten
+    keep: StandingChoice | None = None  # a release whose choice stays, but for what must be forgotten
     version: str = ""
     check: Callable[[Sequence[Shard]], None] = lambda shards: None  # of the converted shards, before work is put in
 
@@ -122,7 +122,7 @@ def stage_reads(config: Config, forgets: bool = False) -> dict[str, set[str]]:
     if not config.quality.reads_encoder:
         found["quality"].discard("encoder")
         found["score"].discard("embed")
-    asked = config.filter.own or TOPIC in (config.filter.where or "").lower()
+    asked = config.filter.own or config.condition_reads_topics
     unasked = set() if asked else {"filter", "copies"}
     unasked |= set() if TOPIC in pool_columns(config.selection) else {"prices", "mask"}
     for name in unasked & names:

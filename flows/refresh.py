@@ -30,7 +30,7 @@ from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.run import Previous, Run
-from datamask.selection.refill import Decided
+from datamask.selection.refill import StandingChoice
 from flows.curate import allowing, finished, override
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
@@ -284,12 +284,12 @@ def taken_over(manifest: Mapping[str, Any], settings: Config, work: str, changes
     return replace(taken, prices=prices, gap=certificate.get("solved_gap", certificate.get("gap")) or 0.0)
 
 
-def standing(release: ReleaseFolder) -> Decided:
+def standing(release: ReleaseFolder) -> StandingChoice:
     """What of a release stays chosen."""
     manifest = release.manifest()
     total = manifest["conservation"]["total"]
     chosen = total["selected"], total["tokens_selected"]
-    return Decided(release.path, release.key, dict(manifest["provenance"]["certificate"]), *chosen)
+    return StandingChoice(release.path, release.key, dict(manifest["provenance"]["certificate"]), *chosen)
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

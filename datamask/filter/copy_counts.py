@@ -95,7 +95,7 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
     :param maps: who runs the rounds.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    topics = [files.topics.key for files in ordered if files.topics and "topic" in (config.filter.where or "").lower()]
+    topics = [files.topics.key for files in ordered if files.topics and config.condition_reads_topics]
     requests = load_requests(work)
     asked = [requests.digest] if requests else []
     key = STAGE.key(

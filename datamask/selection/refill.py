@@ -34,7 +34,7 @@ EACH = 20  # tokens that compete for one that has come free
 LEAST = 20_000  # tokens that compete, at least: a document more or less must not decide
 
 
-class Decided(NamedTuple):
+class StandingChoice(NamedTuple):
     """What stands of a release: where its decisions are, and its manifest's part that tells of the selection."""
 
     path: str  # of the release
@@ -45,7 +45,7 @@ class Decided(NamedTuple):
 
 
 def refill_prices(
-    all_files: Sequence[ShardFiles], decided: Decided, config: Config, work: str, maps: Mapper = here
+    all_files: Sequence[ShardFiles], decided: StandingChoice, config: Config, work: str, maps: Mapper = here
 ) -> Output:
     """Publishes what `learn_prices` does, with the decisions of the release but for what has come free.
 

@@ -7,13 +7,12 @@ from typing import Annotated, get_args
 
 import typer
 
-from datamask import storage
 from datamask.config import Statement
 from datamask.errors import ConfigError
 from datamask.release.commands import RELEASE, Json
 from datamask.release.release_folder import find_release
 from datamask.release.summary.facts import with_statements
-from datamask.release.summary.write import FILES, summary_files
+from datamask.release.summary.write import FILES, publish_files, summary_files
 from datamask.surroundings import escaped
 
 
@@ -33,9 +32,7 @@ def summary(
     found = find_release(release)
     files = summary_files(with_statements(found.manifest(), said, small), found.path)
     if to is not None:
-        for name, text in files.items():
-            with storage.publish(storage.join(to, name)) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+        publish_files(to, files)
     if json_:
         print(escaped(json.loads(files[FILES[1]]), indent=1))
     else:

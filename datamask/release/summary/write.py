@@ -40,8 +40,13 @@ KINDS = {
 
 def write_summary(staged: Staged, draft: Mapping[str, Any]) -> None:
     """Writes them into the staged release, from its draft and data files alone."""
-    for name, text in summary_files(draft, staged.folder).items():
-        with storage.publish(storage.join(staged.folder, name)) as temporary:
+    publish_files(staged.folder, summary_files(draft, staged.folder))
+
+
+def publish_files(folder: str, files: Mapping[str, str]) -> None:
+    """Publishes texts by their names into a folder."""
+    for name, text in files.items():
+        with storage.publish(storage.join(folder, name)) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
