@@ -18,6 +18,7 @@ ADDRESS = (
     r"^\s*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?(?://)?(?:[^/?#@\s]*@)?"
     r"(?P<host>\[[^\]]*\]|[^/?#:\s]*)(?::\d*)?(?P<rest>[^#\s]*)"
 )
+HOST = r"^[a-z][a-z0-9+.-]*://(?:[^/?#@]*@)?(?:www\.)?(?P<host>[^/:?#@\s]+)"  # of what has a scheme
 
 
 def normalise_host(host: str) -> str:
@@ -31,10 +32,10 @@ def normalise_host(host: str) -> str:
     return re.sub(r"^www\d?\.(?=.*\.)", "", found)
 
 
-def host_of(address: str) -> str:
-    """The host of an address, which may be a host name alone, normalised."""
-    found = re.match(ADDRESS, address)
-    return normalise_host(found["host"]) if found else ""
+def hosts_of(urls: pa.Array) -> pa.Array:
+    """The host that each URL names, in small letters, without www., port and user; null: it names none."""
+    found = pc.struct_field(pc.extract_regex(pc.utf8_lower(urls), HOST), "host")
+    return pc.utf8_rtrim(found, ".")
 
 
 def normalise_addresses(addresses: pa.Array) -> tuple[pa.Array, pa.DictionaryArray]:

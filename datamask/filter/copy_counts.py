@@ -21,6 +21,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import corpus_schema, read_documents
+from datamask.corpus.web_addresses import hosts_of
 from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import where_by_copies
@@ -254,8 +255,7 @@ def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
             continue
         column = pa.chunked_array([batch[theirs] for batch in batches]).cast(pa.string())
         if theirs == "url":
-            column = pa.compute.extract_regex(column, r"(?i)^[a-z]+://(?:www\.)?(?P<host>[^/:?#]+)")
-            column = pa.compute.utf8_lower(pa.compute.struct_field(column, "host"))
+            column = hosts_of(column)
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
         values = ((value or "").encode() for value in coded.dictionary.to_pylist())

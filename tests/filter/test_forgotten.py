@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from datamask.corpus.text_hashes import text_hash
-from datamask.corpus.web_addresses import domains_of, host_of, normalise_addresses, normalise_host
+from datamask.corpus.web_addresses import domains_of, normalise_addresses, normalise_host
 from datamask.errors import InputError
 from datamask.filter import forgotten
 from datamask.filter.forgotten import Entry, load_requests, read_list, record_entries
@@ -28,7 +28,6 @@ from tests.filter.test_stage import document, noisy
     ],
 )
 def test_a_host_has_one_spelling(written, host):
-    assert host_of(written) == host
     assert normalise_addresses(pa.array([written, None]))[1].to_pylist() == [host, None]
 
 

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.api import Release
+from datamask.corpus.web_addresses import hosts_of
 from datamask.release import manifest
 from datamask.release.summary import FILES, facts, render_summary, summary_files
-from datamask.release.summary.facts import host_of, with_statements
+from datamask.release.summary.facts import with_statements
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 from tests.release.test_tokens import released_repeatedly
@@ -96,10 +97,10 @@ def test_the_domain_table_is_what_duckdb_counts_to_the_byte(release):
 
 def test_hosts_are_those_of_pythons_own_parser():
     urls = [url.format(1) for url in HOSTS if "[" not in url]
-    for url, host in zip(urls, host_of(pa.array(urls)).to_pylist(), strict=True):
+    for url, host in zip(urls, hosts_of(pa.array(urls)).to_pylist(), strict=True):
         expected = (urlsplit(url).hostname or "").removeprefix("www.").rstrip(".") or None
         assert host == expected, url
-    assert host_of(pa.array(["", None, "mailto:a@b.de", "/path", "https:///x"])).to_pylist() == [None] * 5
+    assert hosts_of(pa.array(["", None, "mailto:a@b.de", "/path", "https:///x"])).to_pylist() == [None] * 5
 
 
 def test_sums_are_the_manifests(release):

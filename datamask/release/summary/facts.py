@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask.config import Statement, validate
+from datamask.corpus.web_addresses import hosts_of
 from datamask.duck import connect, insert
 from datamask.release.release_folder import ReleaseFolder
 
@@ -29,7 +30,6 @@ BANDS = (
     (math.inf, "more than 10 trillion tokens"),
 )  # the template's section 1.3
 TOP, SMALL_TOP, SMALL_MOST = 0.10, 0.05, 1000  # domains listed by size, and by a small or medium enterprise (2.3)
-HOST = r"^[a-z][a-z0-9+.-]*://(?:[^/?#@]*@)?(?:www\.)?(?P<host>[^/:?#@\s]+)"
 LABELS = {  # what is counted: the columns that may hold it, the first that is there counts
     "domains": ("url",),
     "languages": ("language",),
@@ -107,7 +107,7 @@ def _count(
             facts = {"all": pa.nulls(batch.num_rows, pa.string())}
             facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
             if found["domains"]:
-                facts["domains"] = host_of(facts["domains"])
+                facts["domains"] = hosts_of(facts["domains"])
             if found["dates"]:
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
             sizes = pc.binary_length(batch["text"]).cast(pa.int64())
@@ -119,12 +119,6 @@ def _count(
                 columns_ = [labels, rows["value"], rows["copies"], rows["bytes_count"], rows["bytes_sum"]]
                 insert(connection, "counts", pa.table(columns_, ["label", "value", "copies", "documents", "bytes"]))
     return found
-
-
-def host_of(urls: pa.Array) -> pa.Array:
-    """The host that each URL names, in small letters, without www., port and user; null: it names none."""
-    found = pc.struct_field(pc.extract_regex(pc.utf8_lower(urls), HOST), "host")
-    return pc.utf8_rtrim(found, ".")
 
 
 _SUMS = """
