@@ -12,10 +12,10 @@ import time
 from selection_scale import embedded
 
 from datamask.config import Select
+from datamask.selection import calibration
+from datamask.selection.calibration import make_problem
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.problem import calibration
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers import relaxation
 
 

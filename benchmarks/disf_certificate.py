@@ -21,8 +21,9 @@ from selection_scale import embedded
 
 from datamask.config import Select
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem, make_problem
+from datamask.selection.problem.problem import Problem
 
 MOST = 300_000_000  # sets that branch and bound looks at before it gives up
 

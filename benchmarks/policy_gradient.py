@@ -21,10 +21,10 @@ from embedded import Embedded, real, synthetic
 
 from datamask.config import Select, resolve
 from datamask.selection.arrays import select
+from datamask.selection.calibration import make_problem
 from datamask.selection.paper import plackett_luce
 from datamask.selection.paper.policy_gradient import Policy
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 
 STEPS = 5000
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from datamask.config import load_config
+from datamask.selection import calibration
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
-from datamask.selection.problem import calibration
 from datamask.selection.sharded import corpus_selection
 from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded

@@ -16,11 +16,11 @@ import torch
 from selection_coverage import concave_of, pool_of
 
 from datamask.config import resolve
+from datamask.selection.calibration import make_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.solve import ACCURACY, STEPS
 from datamask.selection.cover.tangent import maximise
-from datamask.selection.problem.problem import make_problem
 
 
 def main() -> None:

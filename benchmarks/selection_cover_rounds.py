@@ -44,9 +44,9 @@ from datamask.maps import here
 from datamask.pipeline import STAGES
 from datamask.selection import learn_prices
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
-from datamask.selection.problem.problem import make_problem
 from datamask.stages import ShardFiles
 
 WIDTH, SENTENCES, SOURCES = 32, 4, 4000  # of a feature; of a run, on average; real documents whose sentences are used

@@ -13,8 +13,8 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Config, Select
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.corpus_selection import select_corpus
 from datamask.selection.sharded.moment_rounds import select_shards
 

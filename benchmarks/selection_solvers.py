@@ -22,10 +22,11 @@ from submodlib import FacilityLocationFunction
 
 from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem, make_problem
+from datamask.selection.problem.problem import Problem
 
 RATIO = 0.1
 

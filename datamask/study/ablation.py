@@ -25,7 +25,8 @@ from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.report.statistics import Interval
 from datamask.selection.arrays import solve_problem
-from datamask.selection.problem.problem import Problem, make_problem
+from datamask.selection.calibration import make_problem
+from datamask.selection.problem.problem import Problem
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import Coder

@@ -33,7 +33,7 @@ from datamask.filter.filters import check_left
 from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Previous, Run
-from datamask.selection.problem.problem import make_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.sharded.candidates import Candidates, read_candidates
 from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, gather_pool
 from datamask.selection.stage import mask_shard

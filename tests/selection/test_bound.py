@@ -10,8 +10,8 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from tests.selection.instances import FAMILIES, instance
 
 COUNT = 11

@@ -16,9 +16,9 @@ import torch
 from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_sums
 from datamask.selection.solvers import SOLVERS

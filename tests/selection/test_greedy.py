@@ -8,10 +8,10 @@ from sklearn.datasets import load_digits
 from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
+from datamask.selection.calibration import make_problem
 from datamask.selection.paper.neighbour_graph import GraphCoverage, Neighbours
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers.relaxation import rank_incrementally
 
 # apricot-select 0.6.1, tests/test_functions/test_facility_location.py: digits, "cosine" (that is, cosine squared)

@@ -10,8 +10,9 @@ import torch
 
 from datamask.config import Config, Quota, Select, resolve
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem, make_problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_rounds as rounds
 from datamask.selection.sharded import moment_sums

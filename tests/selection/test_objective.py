@@ -9,9 +9,9 @@ import pytest
 
 from datamask import select
 from datamask.config import Select
-from datamask.selection.problem import calibration
+from datamask.selection import calibration
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 
 from .instances import FAMILIES, instance
 

@@ -9,11 +9,11 @@ import torch
 from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError
 from datamask.selection import select
+from datamask.selection.calibration import make_problem
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.paper import plackett_luce, policy_gradient, rewards
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers import SOLVERS
 
 

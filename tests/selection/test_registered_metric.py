@@ -19,9 +19,9 @@ from datamask import extensions, select
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError
 from datamask.selection import metric_names
+from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.pool_file import read_pool
-from datamask.selection.problem.problem import make_problem
 
 MODULE = '''
 """Two metrics: the widest angle that separates every pair, and the volume that the selected features span."""

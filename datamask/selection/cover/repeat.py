@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder,
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
 from datamask.selection.engine.quadratic import rounding_of
 from datamask.selection.engine.swaps import swap_by_value
-from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.feasible import Feasible, top_up
 from datamask.selection.problem.objective import Term
 from datamask.selection.result import Draft
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from datamask.selection.solvers import Report
 
 ACCURACY = 5e-5  # tolerance of the fractional optimum, as a share of the objective's span
-ROUGH = 1e-2  # tolerance of a term's own best, as a share of a random selection's value
-RANDOM_SETS = 16  # random selections averaged for a term's zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,29 +164,3 @@ def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarra
     selected = number < counts[index]
     top_up(problem.limits.copies(index, most), np.lexsort((number, -price[index])), selected)
     return np.bincount(index[selected], minlength=len(counts))
-
-
-def repeat_span(problem: Problem, metric: Any) -> tuple[float, float]:
-    """A metric's mean over random selections, and the value of its own fractional optimum.
-
-    A random selection takes every document once before it takes any twice.
-    """
-    state = as_state(metric)
-    if state is None:
-        refuse([Term(metric.name, 0.0, 0.0, 1.0, metric=metric)])
-    assert state is not None
-    weights, most, generator = problem.limits.weights, problem.settings.repeat, problem.generator(stream=11)
-    plain = Limits(weights, problem.size)
-    every = plain.copies(np.tile(np.arange(len(weights)), most), most)
-    values = []
-    for _ in range(RANDOM_SETS):
-        order = generator.permutation(len(weights))
-        chosen = fill_in_order(every, np.concatenate([order + len(weights) * turn for turn in range(most)]))
-        counts = chosen.reshape(most, -1).sum(axis=0)
-        values.append(state.of_state(state.state(counts * weights / problem.size)))
-    feasible = Feasible(plain.repeated(most))
-    nothing = torch.zeros(len(weights), dtype=torch.float64)
-    concave = Concave([state], [1.0], nothing, feasible, problem.size)
-    zero = float(np.mean(values))
-    found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
-    return zero, max(found.value, *values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the objective's span
 ROUGHER = 10  # times that where words saturate: no mask comes within a tenth of the span of it
 STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
-RANDOM_SETS = 16  # random selections averaged for a term's zero
 TRIED = (
     1 << 22
 )  # documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage
@@ -195,20 +194,6 @@ def span_of_objective(terms: Sequence[Term], calibrated: bool) -> float:
     if calibrated:
         return max(sum(abs(term.scale * (term.one - term.zero)) for term in terms), 1e-12)
     return max(sum(abs(term.scale) for term in terms), 1e-12) * 1e-2
-
-
-def mixture_span(problem: Problem, metric: Any) -> tuple[float, float]:
-    """A metric's mean over random selections, and the best value found for it alone."""
-    state = as_state(metric)
-    assert state is not None
-    plain = Limits(problem.limits.weights, problem.size)
-    generator, share = problem.generator(stream=11), problem.limits.weights / problem.size
-    values = []
-    for _ in range(RANDOM_SETS):
-        mask = fill_in_order(plain, generator.permutation(len(problem)))
-        values.append(state.of_state(state.state(mask * share)))
-    zero = float(np.mean(values))
-    return zero, max(best_alone(state, plain, zero), *values)
 
 
 def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:

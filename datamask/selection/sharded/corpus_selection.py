@@ -22,9 +22,9 @@ from datamask.config import Config, ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.grouped_corpus import ShardCandidates, UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import can_sum_moments

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple
 
@@ -27,13 +27,13 @@ import torch
 from datamask.config import Config, ResolvedSelect
 from datamask.devices import pick_device
 from datamask.maps import Handed, Mapper, here
+from datamask.selection.calibration import make_terms
 from datamask.selection.engine.ascent import Multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.moments import DiSF
-from datamask.selection.problem.calibration import make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import scaled_quality, weigh_terms
+from datamask.selection.problem.objective import scaled_quality
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
 from datamask.selection.sharded import moment_sums
@@ -320,10 +320,10 @@ def learn_first_prices(
         size * share,
         torch.from_numpy(sample.weights).to(pool.device),
         limits.sample(np.arange(len(sample.rows)), share),
+        partial(make_terms, spans=spans),
         copies=1 / share,
     )
-    terms = make_terms(problem, spans)
-    plan = MomentPlan(size, *weigh_terms(settings, pool.quality_weights, *terms), pool.device)
+    plan = MomentPlan(size, problem.objective.quality, problem.objective.diversity, pool.device)
     small = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],

@@ -24,11 +24,11 @@ from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare,
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
-from datamask.selection.problem.calibration import SAMPLE
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
 from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.problem import SAMPLE
 from datamask.selection.sharded.grouped_corpus import Documents, Group, LimitDuals
 from datamask.selection.solvers import relaxation
 

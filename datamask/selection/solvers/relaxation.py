@@ -31,10 +31,9 @@ from datamask.selection.engine.quadratic import (
 from datamask.selection.engine.swaps import swap_by_kernel
 from datamask.selection.metrics.base import MaskState, MomentMetric
 from datamask.selection.metrics.moments import DiSF
-from datamask.selection.problem.calibration import SAMPLE
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.objective import Term, moment_coefficients
-from datamask.selection.problem.problem import Problem
+from datamask.selection.problem.problem import SAMPLE, Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 from datamask.shares import share_part

@@ -12,12 +12,12 @@ from datamask.config import resolve
 from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.cover.solve import make_concave
 from datamask.selection.cover.tangent import scaling
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 
 N, D, J = 12, 5, 40
 ALL = {"embedding": 1.0, "ngrams": 0.7, "target": 0.4}

@@ -16,10 +16,10 @@ from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.selection.arrays import solve_problem
+from datamask.selection.calibration import make_problem
 from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 

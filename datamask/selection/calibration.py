@@ -1,43 +1,59 @@
-"""Calibration: the raw values of a term that score 0 and 1.
+"""The problem that settings pose on a pool, and its calibration: the raw values of each term that score 0 and 1.
 
-0 is the expected value of a random selection of the budget's size, 1 that of the term's own best selection.
+    problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
+
+0 is the expected value of a random selection of the budget's size, 1 that of the term's own best selection. To find
+that best, a term is solved alone; so this module stands above metrics and solvers, and none of them imports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
+from datamask.config import Select, resolve
 from datamask.errors import ConfigError, nearest
-from datamask.selection.cover.repeat import repeat_span as span_of_repeats
-from datamask.selection.cover.solve import mixture_span
+from datamask.selection.cover.repeat import refuse
+from datamask.selection.cover.solve import best_alone
+from datamask.selection.cover.tangent import Concave, as_state, maximise
 from datamask.selection.engine.ascent import Multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
 from datamask.selection.engine.swaps import swap_by_kernel
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.problem.objective import Term
-from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.pool import Pool, budget
+from datamask.selection.problem.problem import SAMPLE, Problem, Terms
 
-if TYPE_CHECKING:
-    from datamask.selection.problem.problem import Problem
-
-SAMPLE = 16_384  # documents on which a larger pool's first prices are learned; a term's own best takes no more
 # Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
 # as many is solved whole.
 BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # documents that a sample's selection has at least
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
+REPEATED = 60  # steps at most to a term's own best with repeats,
+ROUGH = 1e-2  # and their tolerance, as a share of a random selection's value
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
 
 
-def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> tuple[list[Term], list[Term]]:
+def make_problem(pool: Pool, settings: Select) -> Problem:
+    """The problem these settings pose on this pool.
+
+    :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
+    :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
+    """
+    resolved = resolve(settings, words=pool.ngrams is not None, tokens=pool.tokens is not None)
+    unit, size, weights = budget(resolved, len(pool), pool.tokens)
+    limits = make_limits(resolved, weights, size, pool.tokens, pool.groups)
+    return Problem(pool, resolved, unit, size, torch.from_numpy(weights).to(pool.device), limits, make_terms)
+
+
+def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> Terms:
     """The terms of quality and of diversity, calibrated but not yet weighted by λ.
 
     spans: each quality column's (zero, one), where the problem is a sample of a corpus; None: of the problem itself.
@@ -81,11 +97,11 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     """A metric's expected value over random selections of the budget's size, and the best value found for it alone."""
     if problem.settings.repeat > 1:
-        return span_of_repeats(problem, metric)
+        return _with_repeats(problem, metric)
     if isinstance(metric, MomentMetric):
         return _random_moment(problem, metric), _best_moment(problem, metric)
     if isinstance(metric, MixtureMetric):
-        return mixture_span(problem, metric)
+        return _of_mixture(problem, metric)
     calibrate = getattr(metric, "calibrate", None)
     if calibrate is not None:
         return calibrate(problem)
@@ -179,6 +195,46 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     return size, -quadratic.weighted_norms(moments)
 
 
+def _random_values(problem: Problem, state: Any, draw: Callable[[np.random.Generator], np.ndarray]) -> list[float]:
+    """The values of random selections. draw: how often each document is taken (N,), by a generator."""
+    share, generator = problem.limits.weights / problem.size, problem.generator(stream=11)
+    return [state.of_state(state.state(draw(generator) * share)) for _ in range(RANDOM_SETS)]
+
+
+def _of_mixture(problem: Problem, metric: MixtureMetric) -> tuple[float, float]:
+    """The mean over random selections, and the best value found of the metric alone."""
+    plain = Limits(problem.limits.weights, problem.size)
+    values = _random_values(
+        problem, metric, lambda generator: fill_in_order(plain, generator.permutation(len(problem)))
+    )
+    zero = float(np.mean(values))
+    return zero, max(best_alone(metric, plain, zero), *values)
+
+
+def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """The mean over random selections, which take every document once before any twice, and the metric's own
+    fractional optimum."""
+    state = as_state(metric)
+    if state is None:
+        refuse([Term(metric.name, 0.0, 0.0, 1.0, metric=metric)])
+    assert state is not None
+    count, most = len(problem), problem.settings.repeat
+    plain = Limits(problem.limits.weights, problem.size)
+    every = plain.copies(np.tile(np.arange(count), most), most)
+
+    def draw(generator: np.random.Generator) -> np.ndarray:
+        order = generator.permutation(count)
+        chosen = fill_in_order(every, np.concatenate([order + count * turn for turn in range(most)]))
+        counts: np.ndarray = chosen.reshape(most, -1).sum(axis=0)
+        return counts
+
+    values = _random_values(problem, state, draw)
+    zero, feasible = float(np.mean(values)), Feasible(plain.repeated(most))
+    concave = Concave([state], [1.0], torch.zeros(count, dtype=torch.float64), feasible, problem.size)
+    found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), REPEATED, lambda step: None)
+    return zero, max(found.value, *values)
+
+
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
     """For a metric that offers only values: the mean over random selections, and the best found by the cross-entropy
     method."""
@@ -201,13 +257,3 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
         rate = np.mean([fill_in_order(plain, orders[i]) for i in elite], axis=0)
         logits += 0.5 * (np.log(rate + 0.02) - np.log(rate.mean() + 0.02))
     return float(trials.mean()), best
-
-
-def sample_rows(problem: Problem) -> np.ndarray:
-    """(n,) at most `SAMPLE` row numbers of the pool in a pseudo-random order, chosen by a hash of the rows.
-
-    The same documents are chosen in whatever order the rows stand.
-    """
-    hashes = row_hashes(problem.pool.features, problem.settings.seed)
-    first = np.arange(len(hashes)) if len(hashes) <= SAMPLE else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
-    return first[np.argsort(hashes[first], kind="stable")]
