@@ -35,7 +35,6 @@ from datamask.config import Config
 from datamask.corpus import convert_shard, plan_shards
 from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
-from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs
@@ -43,6 +42,7 @@ from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool_model import PoolModel, fit_pool_model, sample, write_pool_model
 from datamask.stages import ShardFiles
+from datamask.text.text_hashes import text_hash
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")
 A_LANGUAGE = 24  # documents of a language that copies are made of

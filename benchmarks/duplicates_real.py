@@ -30,8 +30,7 @@ from duplicates import SPACED, fallen, run, table
 
 from datamask import storage
 from datamask.corpus.read import read_batches
-from datamask.filter.laid_texts import shingles
-from datamask.filter.shingles import likeness
+from datamask.filter.shingles import likeness, shingles
 from datamask.release.differences import Parts, compare
 from datamask.stages import recorded
 

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datamask.corpus.text_hashes import text_hashes
 from datamask.filter.forgotten import Entry, load_requests, record_entries
 from datamask.filter.signatures import sign_texts
+from datamask.text.text_hashes import text_hashes
 
 
 def replaced(text: str, share: float, generator: random.Random, words: list[str]) -> str:

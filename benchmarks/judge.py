@@ -35,7 +35,6 @@ import numpy as np
 from judge_cover import covered, saturating_cover
 
 from datamask.config import Select
-from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
@@ -50,6 +49,7 @@ from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import controls
+from datamask.text.ngrams import count_ngrams
 
 HALVES = ("choosing", "reporting")
 FAMILIES = {"wcxb_main": "wcxb", "wcxb_page": "wcxb"}  # the main texts of the pages, and the pages themselves

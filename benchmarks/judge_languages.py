@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from datamask.config import Select
-from datamask.corpus.ngrams import count_ngrams
 from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
 from datamask.study.coder import Coder
 from datamask.study.targets import Item, Target
+from datamask.text.ngrams import count_ngrams
 
 LEAST, HELD, DRAWS, SHARE = 300, 60, 8, 0.1
 CURVE = {"curve": "saturating", "buckets": 1 << 18}

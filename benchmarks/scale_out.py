@@ -48,7 +48,6 @@ from datamask import storage
 from datamask.arithmetic import same_arithmetic
 from datamask.config import Config, load_config
 from datamask.corpus.plan import Part, Shard
-from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
 from datamask.maps import Mapper, here
@@ -57,6 +56,7 @@ from datamask.selection import stage as selecting
 from datamask.selection.cover import cover_shards as covering
 from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles
+from datamask.text.text_hashes import text_hash
 
 LENGTH = 24  # words of a text
 CENTRES = 200

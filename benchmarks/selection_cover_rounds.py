@@ -38,7 +38,6 @@ from selection_coverage import pool_of
 
 from datamask import storage
 from datamask.config import Config, resolve
-from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
 from datamask.pipeline import STAGES
@@ -48,6 +47,7 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
 from datamask.stages import ShardFiles
+from datamask.text.ngrams import count_ngrams
 
 WIDTH, SENTENCES, SOURCES = 32, 4, 4000  # of a feature; of a run, on average; real documents whose sentences are used
 

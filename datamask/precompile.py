@@ -14,8 +14,6 @@ import pyarrow as pa
 import torch
 from scipy.sparse import csr_array
 
-from datamask.corpus.ngrams import count_ngrams
-from datamask.corpus.text_hashes import text_hashes
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
 from datamask.filter.duplicate_candidates import (
@@ -45,6 +43,8 @@ from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.sparse_rows import take_rows
+from datamask.text.ngrams import count_ngrams
+from datamask.text.text_hashes import text_hashes
 
 
 def precompile() -> None:

@@ -7,7 +7,7 @@ from datamask.corpus.plan import FailedFile, Part, Plan, Shard
 from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_texts, shard_schema
 from datamask.corpus.sample import sample_corpus
 from datamask.corpus.shards import plan_shards
-from datamask.corpus.text_hashes import normalise, text_hash
+from datamask.text.text_hashes import normalise, text_hash
 
 __all__ = [
     "FINEWEB",

@@ -18,10 +18,10 @@ from datamask.corpus.columns import is_number, numbers
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches, shard_schema
-from datamask.corpus.text_hashes import text_hashes
 from datamask.errors import ConservationError, InputError
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, read_table, write_output
+from datamask.text.text_hashes import text_hashes
 
 if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef

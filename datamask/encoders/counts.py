@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from tokenizers import Tokenizer
 
-from datamask.models.word_tokens import WordTokenizer, split_words
+from datamask.text.word_tokens import WordTokenizer, split_words
 
 CHARACTERS_PER_TOKEN = 4  # of a text's beginning that is counted; somewhat less than there are in English
 TEXTS = 1024  # split at a time

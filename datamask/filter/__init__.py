@@ -1,9 +1,8 @@
 """Documents that are copies of others: near-duplicates, and texts contained in longer ones.
 
 `shingles` (what texts are compared by), `signatures` (the stage that reads each shard once), `postings` and
-`duplicate_candidates` (pairs worth reading), `verify_pairs` (reads them whole),
-`intact` and `surface` (which copy is intact), `resolve` (who stays), `alarm` (who loses too much), `duplicates` (all of
-it).
+`duplicate_candidates` (pairs worth reading), `verify_pairs` (reads them whole), `intact` (which copy is intact),
+`resolve` (who stays), `alarm` (who loses too much), `duplicates` (all of it).
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.text_hashes import text_hashes
 from datamask.corpus.web_addresses import domains_of, normalise_addresses
 from datamask.errors import InputError
 from datamask.filter.signatures import sample_bound, sign_texts
+from datamask.text.text_hashes import text_hashes
 
 FOLDER = "forgotten"  # of the output folder
 DONE = "done.json"  # there: the record that the last release was made with

@@ -20,10 +20,10 @@ import pyarrow as pa
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from datamask.corpus.utf8 import utf8
 from datamask.filter.intact import Text
-from datamask.filter.laid_texts import LaidTexts
 from datamask.filter.pair_loops import numbered
+from datamask.text.laid_texts import LaidTexts
+from datamask.text.utf8 import utf8
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time

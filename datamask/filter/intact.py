@@ -18,8 +18,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from datamask.filter.pair_loops import Asked, Texts, Widths, measured, own_runs, side_by_side
-from datamask.filter.shingles import WINDOW, Likeness, unspaced
-from datamask.filter.surface import Surface
+from datamask.filter.shingles import Likeness
+from datamask.text.letters import WINDOW, unspaced
+from datamask.text.surface import Surface
 
 BROKEN = 0.001  # difference of broken characters per letter that decides
 PASSAGE = 22  # letters a place: words put in here and there have fewer (97 of 100 copies have at most 18)

@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.ngrams import hashed_words, word_bounds
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
 from datamask.filter.word_rows import ROW, WordRows
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
+from datamask.text.ngrams import hashed_words, word_bounds
 
 SPAN = 400  # characters kept of a stretch of words
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])

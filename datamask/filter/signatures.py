@@ -20,12 +20,12 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
-from datamask.corpus.utf8 import utf8
-from datamask.filter.shingles import WINDOW, tables
-from datamask.filter.signature_loops import Signed, signed
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
+from datamask.text.letters import WINDOW, tables
+from datamask.text.signature_loops import Signed, signed
+from datamask.text.utf8 import utf8
 
 SAMPLE = 48  # shingles of a document's sample, at least (if it has so many), and below twice as many
 COARSEST = 6  # bits: of a document of any length, one shingle in 2⁶ is in its sample

@@ -1,7 +1,7 @@
 """Words in a row: which texts hold 13 words in a row of others, whatever lies between the words and in whatever case.
 
     rows = Rows(texts)                                        # what is looked for
-    for single, _, document, count in hashed_words(pool):     # datamask.corpus.ngrams
+    for single, _, document, count in hashed_words(pool):     # datamask.text.ngrams
         gram, at = rows.find(single, document)                # in which word of the block which row begins
         rows.text[rows.starts[gram]]                          # the first text that has it
 
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datamask.corpus.ngrams import FIRST, hashed_words, letters
+from datamask.text.ngrams import FIRST, hashed_words, letters
 
 ROW, SHORTEST = 13, 8  # words
 VARIED = 0.5  # of a row's words

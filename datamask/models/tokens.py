@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from datamask.models.load import MODELS, loading, named_errors
 from datamask.models.locate import local_folder
-from datamask.models.word_tokens import WordTokenizer, splits_into_words
+from datamask.text.word_tokens import WordTokenizer, splits_into_words
 
 if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from datamask import storage
-from datamask.corpus.text_hashes import text_hashes
 from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of
 from datamask.release.release_folder import ReleaseFolder
+from datamask.text.text_hashes import text_hashes
 
 # of a shard in work/: what holds its documents, or what was measured of them
 FOLDERS = ("corpus", "languages", "index", "embeddings", "scores", "signatures", "atoms", "leaks")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from datamask.corpus.ngrams import hashed_words, words_of
+from datamask.text.ngrams import hashed_words, words_of
 
 TEXTS = 1500  # documents of an arm whose words are counted
 CHARACTERS = 4000  # of each, the beginning

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datamask.corpus.ngrams import word_bounds
+from datamask.text.ngrams import word_bounds
 
 CHARACTERS = 2000  # of a document that are read, from its beginning
 WORDS = 3  # of a name

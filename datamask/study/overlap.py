@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
 from datamask.filter.word_rows import WordRows
 from datamask.study.targets import LEAST_ITEMS, Target
+from datamask.text.ngrams import hashed_words
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from datamask.corpus import normalise, text_hash
-from datamask.corpus.code_points import LEADING, tables
-from datamask.corpus.nfkc import nfkc
-from datamask.corpus.text_hashes import BLOCK_BYTES, text_hashes
+from datamask.text.code_points import LEADING, tables
+from datamask.text.nfkc import nfkc
+from datamask.text.text_hashes import BLOCK_BYTES, text_hashes
 
 
 def hashes(texts: list[str]) -> list[bytes]:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from datamask.models import word_letters
-from datamask.models import word_tokens as words
 from datamask.models.tokens import DocumentTokenizer
-from datamask.models.word_tokens import WordTokenizer, split_words, splits_into_words
+from datamask.text import word_letters
+from datamask.text import word_tokens as words
+from datamask.text.word_tokens import WordTokenizer, split_words, splits_into_words
 from tests.encoders.conftest import fit_tokenizer, sentences
 
 TRICKY = [

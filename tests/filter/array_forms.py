@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.filter.shingles import _SEEDS, DIGIT, LETTERS, WEIGHTS, WINDOW, tables
-from datamask.filter.surface import (
+from datamask.text.letters import _SEEDS, DIGIT, LETTERS, WEIGHTS, WINDOW, tables
+from datamask.text.surface import (
     BREAK,
     BROKEN,
     CASED,

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.config import Config
-from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
 from datamask.filter.contamination import COMMON, common_rows, contaminated
 from datamask.filter.leaks import find_leaks, items_of
 from datamask.filter.word_rows import ROW, SHORTEST, WordRows
 from datamask.stages import ShardFiles
+from datamask.text.ngrams import hashed_words
 from tests.corpus import build
 
 WORDS = [f"w{n}" for n in range(400)]

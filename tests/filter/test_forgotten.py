@@ -6,12 +6,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from datamask.corpus.text_hashes import text_hash
 from datamask.corpus.web_addresses import domains_of, normalise_addresses, normalise_host
 from datamask.errors import InputError
 from datamask.filter import forgotten
 from datamask.filter.forgotten import Entry, load_requests, read_list, record_entries
 from datamask.filter.signatures import sign_texts
+from datamask.text.text_hashes import text_hash
 from tests.filter.test_stage import document, noisy
 
 

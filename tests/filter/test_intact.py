@@ -21,9 +21,10 @@ from datamask.filter.intact import (
     which_falls,
 )
 from datamask.filter.pair_loops import own_runs, repeated
-from datamask.filter.shingles import WINDOW, likeness
+from datamask.filter.shingles import likeness
 from datamask.filter.siblings import garbled, reworded
 from datamask.filter.verify_pairs import UNSPACED
+from datamask.text.letters import WINDOW
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]

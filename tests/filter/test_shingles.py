@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.laid_texts import shingles
 from datamask.filter.pair_loops import likeness_doubled, numbered
 from datamask.filter.postings import sampled
-from datamask.filter.shingles import WINDOW, Likeness, likeness
+from datamask.filter.shingles import Likeness, likeness, shingles
 from datamask.filter.signatures import COARSEST, SAMPLE, sample_bound, sign_texts
+from datamask.text.letters import WINDOW
 from tests.filter.array_forms import codes_of, windows
 
 TEXT = "The quick brown fox, as they say, jumps over the lazy dog: not once but 27 times a day."

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from datamask.filter.held_texts import HeldTexts
-from datamask.filter.shingles import WINDOW
 from datamask.filter.signatures import COARSEST, SAMPLE, sample_bound, sign_texts
+from datamask.text.letters import WINDOW
 from tests.filter.array_forms import codes_of, surface, windows
 
 LETTERS = "abcXYZ  ..,!\n\n\r\t12ßİſéñ中文字かなカ한국አማהשָנָيَّة\u0301\u00a0𠀀😀ꟿ"

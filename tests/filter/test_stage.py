@@ -22,8 +22,7 @@ from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
 from datamask.filter import find_duplicates, held_texts, postings, sign_shard, wanted
 from datamask.filter import verify_pairs as verify
-from datamask.filter.laid_texts import shingles
-from datamask.filter.shingles import likeness
+from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles

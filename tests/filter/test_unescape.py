@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.laid_texts import shingles
-from datamask.filter.unescape_loops import entities, unescaped
+from datamask.filter.shingles import shingles
+from datamask.text.unescape_loops import entities, unescaped
 
 TEXTS = {
     "Latin": 'Füße & "Straße": the quick brown fox — jumps, as they say, over the lazy dog’s tail.',

@@ -21,7 +21,6 @@ from scipy.sparse import csr_array
 
 from datamask import storage
 from datamask.config import Config, ResolvedSelect
-from datamask.corpus.ngrams import BUCKETS, counted, hashed_words
 from datamask.corpus.read import read_documents
 from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
@@ -30,6 +29,7 @@ from datamask.selection.cover.target import Scan, TargetTexts, read_target
 from datamask.selection.sparse_rows import stack_rows, take_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
+from datamask.text.ngrams import BUCKETS, counted, hashed_words
 
 NAMED = 20  # leaked documents that the facts name at most
 BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (measured)

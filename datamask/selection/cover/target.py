@@ -21,10 +21,10 @@ from fsspec.utils import infer_compression
 
 from datamask import storage
 from datamask.config import ResolvedSelect
-from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
 from datamask.selection.sparse_rows import stack_rows
+from datamask.text.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 
 FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
 FREQUENT = 2000  # so many of the target's most frequent words are looked for in the pool

@@ -41,7 +41,7 @@ class Pool:
     quality_weights: Any = None
     quality_names: tuple[str, ...] = ()
     device: Any = "cpu"
-    ngrams: Any = None  # (N, J) scipy.sparse counts (`corpus.ngrams.count_ngrams`), for coverage of words
+    ngrams: Any = None  # (N, J) scipy.sparse counts (`text.ngrams.count_ngrams`), for coverage of words
     target: Any = None  # (J,) counts of a target's n-grams
     inverse_norm: torch.Tensor = field(init=False, repr=False)  # (N,) float32
 

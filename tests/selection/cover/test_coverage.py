@@ -9,7 +9,6 @@ from scipy.sparse import csr_array
 
 from datamask import select
 from datamask.config import resolve
-from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
@@ -18,6 +17,7 @@ from datamask.selection.cover.tangent import scaling
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
+from datamask.text.ngrams import count_ngrams
 
 N, D, J = 12, 5, 40
 ALL = {"embedding": 1.0, "ngrams": 0.7, "target": 0.4}

@@ -12,12 +12,12 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError
 from datamask.selection import learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, read_ngrams
 from datamask.stages import ShardFiles
+from datamask.text.ngrams import count_ngrams
 
 WORDS = np.array("river stone light winter garden music engine paper silver morning bread window".split())
 LEAK = 5  # row that holds the target's text

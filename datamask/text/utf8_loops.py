@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.code_points import BITS, CJK, COMPOSED, JOINING_MARK, MARK, OTHER, PLAIN, TABLE, WHITE, WIDTH
+from datamask.text.code_points import BITS, CJK, COMPOSED, JOINING_MARK, MARK, OTHER, PLAIN, TABLE, WHITE, WIDTH
 
 
 @compiled

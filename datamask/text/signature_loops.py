@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.utf8_loops import code_point
-from datamask.filter.shingles import _SEEDS, DIGIT, LETTERS, TABLE, WEIGHTS, WINDOW
-from datamask.filter.surface import (
+from datamask.text.letters import _SEEDS, DIGIT, LETTERS, TABLE, WEIGHTS, WINDOW
+from datamask.text.surface import (
     BREAK,
     BROKEN,
     CASED,
@@ -29,7 +28,8 @@ from datamask.filter.surface import (
     STOP,
     UPPER,
 )
-from datamask.filter.unescape_loops import PRIME, is_letter, unescaped
+from datamask.text.unescape_loops import PRIME, is_letter, unescaped
+from datamask.text.utf8_loops import code_point
 
 WHITE, LETTER = SPACE | RETURN | BREAK, UPPER | LOWER
 BEFORE = 3  # characters before a text, which are line ends
@@ -68,7 +68,7 @@ def read_escaped_letters(raw, at, end, tables, room, units, row, numbers):  # ty
     """Reads a text's bytes from `at` to `end`: fills `units` with its letters, zeros after fewer than WINDOW, and
     returns how many these are.
 
-    tables: see `shingles.tables`. room: two arrays of uint8, for twice the text's bytes each. row: uint8, for BEFORE
+    tables: see `letters.tables`. room: two arrays of uint8, for twice the text's bytes each. row: uint8, for BEFORE
     kinds of characters and the text's. numbers: (7,) is filled as `surface.Surface` has them.
     """
     letters, latin, weights, kinds, names, values = tables

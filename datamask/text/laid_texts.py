@@ -1,6 +1,6 @@
 """Letters, shingles and surface of texts, as the compiled loop lays them out.
 
-A module of its own, so that importing `shingles` or `held_texts` does not wait for the compiler.
+A module of its own, so that importing `letters` does not wait for the compiler.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, tables, unique_sorted
-from datamask.filter.signature_loops import hash_shingles
-from datamask.filter.surface import Surface
+from datamask.text.letters import WINDOW, tables
+from datamask.text.signature_loops import hash_shingles
+from datamask.text.surface import Surface
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +45,3 @@ class LaidTexts:
     def surface_of(self, text: int) -> Surface:
         """What its surface says."""
         return Surface(*self.numbers[text].tolist())
-
-
-def shingles(text: str) -> np.ndarray:
-    """A text's shingles: their 32-bit hashes, ascending, each once, (n,) uint32."""
-    raw = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)
-    return unique_sorted(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))

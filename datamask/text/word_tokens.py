@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from datamask.models.word_letters import KINDS, LOWER, letters
-from datamask.models.word_loops import (
+from datamask.text.word_letters import KINDS, LOWER, letters
+from datamask.text.word_loops import (
     Merges,
     WordTable,
     find_words,

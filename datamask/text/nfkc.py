@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from datamask.corpus.code_points import WIDTH, tables
-from datamask.corpus.utf8 import utf8
-from datamask.corpus.utf8_loops import composed
+from datamask.text.code_points import WIDTH, tables
+from datamask.text.utf8 import utf8
+from datamask.text.utf8_loops import composed
 
 
 def nfkc(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

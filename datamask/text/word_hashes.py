@@ -1,6 +1,6 @@
-"""The inner loops of `corpus.ngrams`, compiled by Numba: hashes of words, and their counts.
+"""The inner loops of `ngrams`, compiled by Numba: hashes of words, and their counts.
 
-They are a module of their own so that importing `corpus.ngrams` does not wait for the compiler.
+They are a module of their own so that importing `ngrams` does not wait for the compiler.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.utf8_loops import code_point, write_point
-from datamask.models.word_letters import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
+from datamask.text.utf8_loops import code_point, write_point
+from datamask.text.word_letters import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
 
 WORD_OF_SIGNS = LETTER | SIGN  # kinds of byte
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from datamask.corpus import code_points
+from datamask.text import code_points
 
 # Kinds of byte. The tokenizer splits between white space and all else, and between a letter and a sign. What is beyond
 # ASCII stays with its neighbours: it may be either, or a mark that the normalizer joins to the letter before it.

@@ -15,8 +15,8 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from datamask.corpus.code_points import tables
-from datamask.corpus.utf8 import utf8
+from datamask.text.code_points import tables
+from datamask.text.utf8 import utf8
 
 BLOCK_BYTES = 1 << 22  # of text, normalised at a time
 
@@ -45,7 +45,7 @@ def text_hashes(texts: pa.Array) -> list[bytes]:
 
 def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
     """What is hashed of each text."""
-    from datamask.corpus.utf8_loops import normalise_texts  # Numba
+    from datamask.text.utf8_loops import normalise_texts  # Numba
 
     raw, bounds = utf8(texts)
     first = 0

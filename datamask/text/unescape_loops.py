@@ -12,7 +12,7 @@ from html.entities import html5
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.utf8_loops import code_point, write_point
+from datamask.text.utf8_loops import code_point, write_point
 
 PASSES = 4  # encodings that may lie one over another
 LONGEST_TAG, LONGEST_NAME = 400, 32  # bytes

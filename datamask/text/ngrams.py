@@ -38,7 +38,7 @@ def count_ngrams(texts: Iterable[str], buckets: int = BUCKETS) -> csr_array:
 
 def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: int, buckets: int) -> csr_array:
     """The counts of a block of `hashed_words`."""
-    from datamask.corpus.word_hashes import count_words  # Numba
+    from datamask.text.word_hashes import count_words  # Numba
 
     starts = np.zeros(texts + 1, np.int32)
     columns, values = np.empty(2 * len(single), np.int32), np.empty(2 * len(single), np.float32)
@@ -49,8 +49,8 @@ def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: i
 def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
-    from datamask.corpus.nfkc import nfkc  # Numba
-    from datamask.corpus.word_hashes import hash_words
+    from datamask.text.nfkc import nfkc  # Numba
+    from datamask.text.word_hashes import hash_words
 
     lower, kind = _tables()
     for block in _blocks(texts):
