@@ -262,16 +262,20 @@ class StandingRounds(CoverRounds):
 
         self.join([span(name) for name in self.quality_names], [span(metric.name) for metric in self.metrics])
 
-    def first_p(self, place: int, off: np.ndarray) -> np.ndarray:
+    def first_p(self, place: int, at: np.ndarray, above: np.ndarray) -> np.ndarray:
+        """(m,) the old fractional optimum."""
+        return self._p_before(place)[at]
+
+    def _p_before(self, place: int) -> np.ndarray:
         """(n,) the old fractional optimum, and for new documents the budget's share."""
         new, probability = self.kept[place].read("new", "probability")
         return np.where(new, min(1.0, self.size / self.total), probability.astype(np.float64))
 
     def _state_before(self) -> np.ndarray:
-        """The state (J,) of `first_p`."""
+        """The state (J,) of the old fractional optimum."""
         nothing = np.zeros(0, np.int64)
         fixed = [
-            self.hand(f"before-{number}", at=nothing, inside=self.first_p(number, np.zeros(0)))
+            self.hand(f"before-{number}", at=nothing, inside=self._p_before(number))
             for number in range(len(self.groups))
         ]
         return self.state_of("before", fixed)

@@ -23,8 +23,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +64,6 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
 from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
-from datamask.selection.sharded.budget_cuts import Filling, ascending
 from datamask.selection.sharded.driver import Certificate, Driver, GroupDecision
 from datamask.selection.sharded.grouped_corpus import (
     Group,
@@ -157,9 +154,9 @@ class CoverRounds(Driver):
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
         self.lay_out()
-        sample = self._least(self.room_of_sample, self._lengths)
+        sample = self.least(self.room_of_sample, self._lengths)
         if sum(map(len, sample)) < 2:
-            sample = self._least(2, self._ones)
+            sample = self.least(2, self.ones)
         self._learn(sample)
         self.begin(self.descend(self.joint.mean))
 
@@ -269,14 +266,6 @@ class CoverRounds(Driver):
         """What each document takes of the sample's room."""
         return (np.maximum(length, self.room_of_sample // SAMPLED) for length in self.lengths())
 
-    def _ones(self) -> Iterator[np.ndarray]:
-        return (np.ones(len(group.shard)) for group in self.groups)
-
-    def _least(self, room: int, weights: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
-        """The documents with the least hashes, as many as there is room for: their places in each group."""
-        filling = Filling(lambda: zip(self.hashes(), weights(), strict=True), room)
-        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), weights(), strict=True)]
-
     def _of_least(self, name: str, count: int) -> np.ndarray:
         """What the sketches hand on of so many documents with the least hashes: their rows of an array."""
         parts = [found.read(name)[0] for found in self.sketched]
@@ -321,16 +310,12 @@ class CoverRounds(Driver):
             metric.use_atoms(self.settings, atoms)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
-        self.pricing = self._least(LIMITED, self._ones) if self.limits else []
+        self.pricing = self.least(LIMITED, self.ones) if self.limits else []
 
     def _learn(self, sample: Sequence[np.ndarray]) -> None:
         """Calibrates the terms on the sample and joins them to the objective."""
         settings = self.settings
-        fixed = [
-            self.hand(f"at-sample-{group.number}", at=at, inside=np.zeros(len(group.shard), bool))
-            for group, at in zip(self.groups, sample, strict=True)
-        ]
-        self.taken = self._take("sample", fixed)
+        self.taken = self._take("sample", self.places("sample", sample))
         hashes = np.concatenate([own[at] for own, at in zip(self.hashes(), sample, strict=True)])
         half = hashes < np.median(hashes)
         self.of_sample = self.limits_at(sample)
@@ -423,33 +408,13 @@ class CoverRounds(Driver):
     # ------------------------------------------------------------ the undecided
 
     def _pose(self, name: str, priced: _Priced) -> UndecidedProblem:
-        """The problem of the undecided: as many documents as there is room for, about half of it above the cut."""
-        level, _, above = priced.reduced
-
-        def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            """Distances from the cut, and lengths, of the documents above it or of the others."""
-            for price, length in zip(above(), self.lengths(), strict=True):
-                off = price - level
-                mine = (off > 0) == over
-                yield ascending(np.abs(off[mine])), length[mine]
-
-        ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
-        below = min(ends[1], self.room - min(ends[0], self.room // 2))
-        rooms = {True: self.room - below, False: below}
-        fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
-        index, fixed, spent, starts = [], [], [], []
-        for group, price, length in zip(self.groups, above(), self.lengths(), strict=True):
-            off = price - level
-            undecided = np.zeros(len(off), bool)
-            for over, filling in fillings.items():
-                mine = np.flatnonzero((off > 0) == over)
-                undecided[mine] = filling.take(ascending(np.abs(off[mine])), length[mine])
-            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
-            index.append(at)
-            fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
-            spent.append(self.limits.of(*self.known(group)).spent(inside))
-            starts.append((self.relaxed_of(group.number) if len(self.p) else self.first_p(group.number, off))[at])
-        return self.posed(name, index, fixed, reduce(add, spent), np.concatenate(starts))
+        """The problem of the undecided. Its first p is the last optimum, or `first_p`."""
+        index, fixed, spent, above = self.nearest(name, priced.reduced, self.lengths, self.room)
+        if len(self.p):
+            starts = [self.relaxed_of(place)[at] for place, at in enumerate(index)]
+        else:
+            starts = [self.first_p(place, at, over) for place, (at, over) in enumerate(zip(index, above, strict=True))]
+        return self.posed(name, index, fixed, spent, np.concatenate(starts))
 
     def posed(
         self, name: str, index: Sequence[np.ndarray], fixed: Sequence[Handed], spent: Spent, start: np.ndarray | None
@@ -476,9 +441,9 @@ class CoverRounds(Driver):
             start,
         )
 
-    def first_p(self, place: int, off: np.ndarray) -> np.ndarray:
-        """(n,) the p of a group's documents from which the first solve starts. off: (n,) their prices less the cut."""
-        return (off > 0).astype(np.float64)
+    def first_p(self, place: int, at: np.ndarray, above: np.ndarray) -> np.ndarray:
+        """(m,) the p from which the first solve of a group's documents `at` starts. above: which are above the cut."""
+        return above.astype(np.float64)
 
     def relaxed_of(self, place: int) -> np.ndarray:
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
@@ -489,8 +454,7 @@ class CoverRounds(Driver):
         return _sum(each.read("state")[0] for each in self._take(name, fixed))
 
     def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
-        items = [group._replace(now=now) for group, now in zip(self.groups, fixed, strict=True)]
-        return self.maps(read_undecided, replace(self.state, round=name), items, self.rows)
+        return self.maps(read_undecided, replace(self.state, round=name), self.given(fixed), self.rows)
 
     # ------------------------------------------------------------ the end
 

@@ -14,7 +14,9 @@ A metric takes part by its state, a sum over documents: one number an atom (`cov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +25,11 @@ from datamask.maps import Handed, hand_on
 from datamask.selection.engine.iterate import Iteration
 from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import Term
+from datamask.selection.sharded.budget_cuts import Filling, ascending
 from datamask.selection.sharded.grouped_corpus import (
+    Group,
     GroupedCorpus,
+    ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
     fits_limits,
@@ -47,6 +52,15 @@ class Certificate(NamedTuple):
     relaxed: float  # of the fractional optimum
 
 
+class Nearest(NamedTuple):
+    """Documents near the cut, and what the others are."""
+
+    index: Sequence[np.ndarray]  # their places in each group
+    fixed: Sequence[Handed]  # of each group `at`, these places, and `inside`, (n,) bool: which others are selected
+    spent: Spent  # by those inside
+    above: Sequence[np.ndarray]  # (m,) bool of each group: which of the documents near the cut are above it
+
+
 class Driver(GroupedCorpus, Iteration[ShardedSelection]):
     """The iteration over groups, and which documents are undecided.
 
@@ -59,11 +73,66 @@ class Driver(GroupedCorpus, Iteration[ShardedSelection]):
     fixed: Sequence[Handed]  # of each group `inside`, (n,) bool: which other documents are selected
     own: Limits  # the corpus's, on the undecided
     spent: Spent  # by the fixed ones
+    hashes: Callable[[], Iterator[np.ndarray]]  # (n,) uint64 of each group's documents, by which samples are drawn
 
     @property
     def constant(self) -> float:
         """−Σ scale·zero over all terms, which the sums over documents lack."""
         return -sum(term.scale * term.zero for term in (*self.terms, *self.diversity))
+
+    def ones(self) -> Iterator[np.ndarray]:
+        """(n,) ones of each group."""
+        return (np.ones(len(group.shard), np.int64) for group in self.groups)
+
+    def least(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
+        """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
+        filling = Filling(lambda: zip(self.hashes(), lengths(), strict=True), room)
+        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), lengths(), strict=True)]
+
+    def places(self, name: str, index: Sequence[np.ndarray]) -> list[Handed]:
+        """These places of each group (`at`) for a round, with no document `inside`."""
+        return [
+            self.hand(f"at-{name}-{group.number}", at=at, inside=np.zeros(len(group.shard), bool))
+            for group, at in zip(self.groups, index, strict=True)
+        ]
+
+    def given(self, arrays: Iterable[Handed]) -> list[Group]:
+        """The groups as items of a round that needs these arrays."""
+        return [group._replace(now=now) for group, now in zip(self.groups, arrays, strict=True)]
+
+    def nearest(
+        self, name: str, prices: ReducedPrices, lengths: Callable[[], Iterator[np.ndarray]], room: int
+    ) -> Nearest:
+        """The documents nearest to the cut, as many as there is room for, about half of it above the cut.
+
+        lengths: (n,) of each group, what each document takes of the room.
+        """
+        level, _, above = prices
+
+        def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            """Distances from the cut, and lengths, of the documents above it or of the others."""
+            for price, length in zip(above(), lengths(), strict=True):
+                off = price - level
+                mine = (off > 0) == over
+                yield ascending(np.abs(off[mine])), length[mine]
+
+        ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
+        below = min(ends[1], room - min(ends[0], room // 2))
+        rooms = {True: room - below, False: below}
+        fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
+        index, fixed, spent, starts = [], [], [], []
+        for group, price, length in zip(self.groups, above(), lengths(), strict=True):
+            off = price - level
+            undecided = np.zeros(len(off), bool)
+            for over, filling in fillings.items():
+                mine = np.flatnonzero((off > 0) == over)
+                undecided[mine] = filling.take(ascending(np.abs(off[mine])), length[mine])
+            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
+            index.append(at)
+            starts.append(off[at] > 0)
+            fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
+            spent.append(self.limits.of(*self.known(group)).spent(inside))
+        return Nearest(index, fixed, reduce(add, spent), starts)
 
     def gather(self, index: Sequence[np.ndarray], fixed: Sequence[Handed], spent: Spent) -> Limits:
         """Makes the documents at these places undecided, and returns what the fixed ones leave of the limits for them.
