@@ -6,6 +6,7 @@ python benchmarks/selection_scope.py --documents 10000 --shards 20 --metric pair
 from __future__ import annotations
 
 import argparse
+import tempfile
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,13 +67,18 @@ def main() -> None:
     print(f"| shards ({arguments.shards}) | scope | objective |\n|---|---|---|")
     for name, parts in (("sorted by topic", sorted_parts), ("random", shuffled)):
         together = select_corpus(shards(parts), settings)
-        print(f"| {name} | corpus, joint | {value(parts, [d.selected for d in together.decisions]):.5f} |", flush=True)
+        print(
+            f"| {name} | corpus, joint | {value(parts, [each.read('selected')[0] for each in together.decided]):.5f} |",
+            flush=True,
+        )
         made = shards(parts)
-        found = select_shards(made, Config(select=settings), room_bytes=arguments.room * features.shape[1] * 2)
-        masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
+        with tempfile.TemporaryDirectory() as folder:
+            room = arguments.room * features.shape[1] * 2
+            found = select_shards(made, Config(select=settings), folder, room_bytes=room)
+            masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
         reads = max(shard.reads for shard in made)
-        print(f"| {name} | corpus, sums in {reads} reads | {value(parts, masks):.5f} |", flush=True)
-        alone = [select_corpus([shard], settings).decisions[0].selected for shard in shards(parts)]
+        print(f"| {name} | corpus, in groups, {reads} read | {value(parts, masks):.5f} |", flush=True)
+        alone = [select_corpus([shard], settings).selected for shard in shards(parts)]
         print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
     print(f"bound of the whole corpus: {together.facts['upper_bound']:.5f}")
 

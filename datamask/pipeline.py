@@ -244,7 +244,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=24,
+            version=25,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=48,

@@ -39,9 +39,8 @@ from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
-from datamask.selection.extension import MustSolve, extend_prices
+from datamask.selection.extension import MustSolve, StandingChoice, extend_prices, refill_prices
 from datamask.selection.metrics import pool_columns
-from datamask.selection.refill import StandingChoice, refill_prices
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles

@@ -30,7 +30,7 @@ from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.run import Previous, Run
-from datamask.selection.refill import StandingChoice
+from datamask.selection.extension import StandingChoice
 from flows.curate import allowing, finished, override
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages

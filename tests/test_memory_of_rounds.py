@@ -109,13 +109,13 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
-    monkeypatch.setattr(moment_rounds.moment_sums, "SAMPLE", 200)
+    monkeypatch.setattr(moment_rounds, "SAMPLE", 200)
     config = Config(select=Select(algorithm="Pair_simi", select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
 
     def run(maps: Mapper, count: int) -> None:
         work = tmp_path / f"{count}-{isinstance(maps, Watching)}"
-        moment_rounds.select_shards(shards[:count], config, maps, str(work), room_bytes=2500 * 2 * 12)
+        moment_rounds.select_shards(shards[:count], config, str(work), maps, room_bytes=2500 * 2 * 12)
 
     assert bytes_a_document(run) < OBJECTS
 

@@ -1,59 +1,62 @@
-"""Saved prices carried on to new shards: what was decided stays as it is, and new documents are selected beside it.
+"""What was chosen stays, and documents are selected beside it, in the mixture with it.
 
-    extended = extend_prices(all_files, prices, config, work, maps)       # instead of learn_prices
-    masks = [mask_shard(files, extended, config, work) for files in all_files]
+    extended = extend_prices(all_files, prices, config, work, maps)       # instead of learn_prices: a refresh
+    refilled = refill_prices(all_files, release, config, work, maps)      # a release without what must be forgotten
 
-The files of shards that a selection before decided on are not touched: their masks are found under the keys they have.
-A shard is new where none of these decided on it as it is now, its filters included. New documents may take the budget
-over all documents less what stays selected, and are selected together, in the mixture with what stays
-(`StandingRounds`). The facts say how far the whole is from the best selection of all documents. By that a refresh
-decides when to solve again. Coverage alone can be extended; with other metrics all is solved again.
+`extend_prices` carries saved prices on to new shards. The files of shards that a selection before decided on are not
+touched: their masks are found under the keys they have. A shard is new where none of these decided on it as it is now,
+its filters included. New documents may take the budget over all documents less what stays selected. The facts say how
+far the whole is from the best selection of all documents. By that a refresh decides when to solve again.
+
+`refill_prices` spends what the release spent. Of the documents that it did not choose those of the highest prices
+compete for what has come free, `EACH` times as many tokens.
+
+Both are the driver with documents that are fixed (`StandingRounds`). It is there for coverage alone; with other metrics
+all is solved again.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import BUDGETS, Config
 from datamask.errors import DatamaskError, InputError
-from datamask.maps import Handed, Mapper, hand_on, handed, here, rounds
-from datamask.pipeline import STAGES
-from datamask.selection.cover.counting import target_facts, with_atoms
+from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover
 from datamask.selection.cover.shard_maps import solve_fractions
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
 from datamask.selection.sharded.candidates import CandidateGroup
 from datamask.selection.sharded.grouped_corpus import ShardedSelection, UndecidedTooFew
 from datamask.selection.stage import (
-    PRICES_SCHEMA,
+    GatheredCorpus,
+    SelectionFacts,
     SelectionRun,
-    code_of,
     decided_by,
     gather_groups,
-    has_masks,
-    inputs_of,
     mask_place,
+    publish_prices,
+    with_their_atoms,
     write_groups,
 )
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
 Row = tuple[str, int, int, str]  # shard, candidates, selected, by
-EXTENDED_SCHEMA = PRICES_SCHEMA.append(pa.field("by", pa.string()))  # the key of the prices that decided on the shard
 FAR = "the optimum with the new documents is too far from the old one"
+EACH = 20  # tokens that compete for one that has come free
+LEAST = 20_000  # tokens that compete, at least: a document more or less must not decide
 
 
 class MustSolve(DatamaskError):
-    """New documents cannot extend the old selection, so all must be selected anew. The message says why."""
+    """What was chosen cannot stay, or nothing be selected beside it, so all is selected anew. The message says why."""
 
 
 def extend_prices(
@@ -68,50 +71,24 @@ def extend_prices(
 
     :raises MustSolve: the new documents cannot be selected beside the others; `learn_prices` can select from all.
     """
-    if not can_cover(config.selection):
-        repeats, other = config.selection.repeat > 1, f"{config.selection.solver} of {config.selection.metric}"
-        asked = "select.repeat" if repeats else other
-        raise MustSolve(f"coverage alone, each document once, is selected beside what stays, and not {asked}")
-    ordered = sorted(all_files, key=lambda files: files.shard.name)
-    ordered = [with_atoms(files, config, work) for files in ordered]
-    told = target_facts(ordered, config.selection)
-    key = STAGES["prices"].key(
-        config, code_of(config), "beside", prices.key, [inputs_of(files, config) for files in ordered]
+    _check(config, "selected beside what stays")
+    ordered = with_their_atoms(all_files, config, work)
+    return publish_prices(
+        ordered, config, work, ["beside", prices.key], lambda state: _extend(ordered, prices, state, maps)
     )
-    url = storage.join(work, "prices", f"prices-{key}.parquet")
-    if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
-        return found
-    started = time.perf_counter()
-    with rounds(work, "prices", key) as folder:
-        rows, facts = _extend(ordered, prices, SelectionRun(config, work, folder, key), maps)
-    table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=EXTENDED_SCHEMA)
-    keys = sorted({row[3] for row in rows})
-    facts = {**prices.facts, **facts, **told, "decided_by": keys}
-    output = storage.write_output(url, key, EXTENDED_SCHEMA, [table], lambda: facts)
-    return replace(output, seconds=time.perf_counter() - started)
 
 
-def _extend(
-    ordered: Sequence[ShardFiles], prices: Output, state: SelectionRun, maps: Mapper
-) -> tuple[list[Row], Mapping[str, Any]]:
-    config = state.config
-    known = _known(config, state.work, prices, ordered)
+def _extend(ordered: Sequence[ShardFiles], prices: Output, state: SelectionRun, maps: Mapper) -> SelectionFacts:
+    known = _known(state.config, state.work, prices, ordered)
     if not known:
         raise MustSolve("the saved prices have decided on none of these shards as they are now")
     corpus = gather_groups(ordered, state, maps)
-    asked = []
-    for number, (files, group) in enumerate(zip(corpus.groups, corpus.candidates, strict=True)):
-        decided_on = (known.get(one.shard.name) for one in files)
-        asked.append(StandingDecisions(number, group, tuple(one.path if one else "" for one in decided_on)))
-    kept = maps(read_standing_decisions, state, asked, corpus.rows)
-    present = [(group, own) for group, own in zip(corpus.candidates, kept, strict=True) if len(group)]
-    if not present:
-        raise MustSolve("no document is left to select from")
-    shards, stays = zip(*present, strict=True)
-    found = StandingRounds(shards, stays, prices.facts["scales"], config, maps, state.folder).run()
-    new = {row[0]: row for row in write_groups(corpus, found.decided, state, maps, known)}
-    names = [files.shard.name for files in ordered]
-    return [(*new[name], state.key) if name in new else known[name].row for name in names], found.facts
+    paths = {name: decided.path for name, decided in known.items()}
+    kept = _standing(corpus, paths, state, maps)
+    made = _select_beside(corpus, kept, prices.facts["scales"], state.config, state, maps, known)
+    new = {row[0]: row for row in made.rows}
+    rows = [known[name].row if name in known else new[name] for name in (files.shard.name for files in ordered)]
+    return SelectionFacts(rows, {**prices.facts, **made.facts, "decided_by": sorted({row[3] for row in rows})})
 
 
 class DecidedShard(NamedTuple):
@@ -136,30 +113,137 @@ def _known(config: Config, work: str, prices: Output, ordered: Sequence[ShardFil
     return found
 
 
-class StandingDecisions(NamedTuple):
-    """An item of `read_standing_decisions`: a group of shards, and where their decisions are ("": the shard is new)."""
+class StandingChoice(NamedTuple):
+    """What stands of a release: where its decisions are, and its manifest's part that tells of the selection."""
+
+    path: str  # of the release
+    key: str
+    certificate: dict[str, Any]
+    selected: int  # documents
+    tokens: int  # of these
+
+
+def refill_prices(
+    all_files: Sequence[ShardFiles], decided: StandingChoice, config: Config, work: str, maps: Mapper = here
+) -> Output:
+    """Publishes what `learn_prices` does, with the decisions of the release but for what has come free.
+
+    :raises MustSolve: the choice cannot stay: it is not of coverage, or a limit would be broken.
+    """
+    _check(config, "filled again")
+    ordered = with_their_atoms(all_files, config, work)
+    return publish_prices(
+        ordered, config, work, ["refilled", decided.key], lambda state: _refill(ordered, decided, state, maps)
+    )
+
+
+def _refill(
+    ordered: Sequence[ShardFiles], decided: StandingChoice, state: SelectionRun, maps: Mapper
+) -> SelectionFacts:
+    in_tokens = state.config.selection.in_tokens
+    spent = decided.tokens if in_tokens else decided.selected
+    budget = {"budget_tokens" if in_tokens else "budget_documents": spent}
+    select = state.config.select.model_copy(update={**dict.fromkeys(BUDGETS), **budget})
+    as_spent = state.config.model_copy(update={"select": select})
+    corpus = gather_groups(ordered, state, maps)
+    paths = {
+        files.shard.name: path
+        for files in ordered
+        if storage.exists(path := storage.join(decided.path, "decisions", f"{files.shard.name}.parquet"))
+    }
+    kept = _competing(_standing(corpus, paths, state, maps), spent, in_tokens, state.folder)
+    made = _select_beside(corpus, kept, decided.certificate["scales"], as_spent, state, maps)
+    before = {name: value for name, value in decided.certificate.items() if name not in ("prices", "continues")}
+    return SelectionFacts(made.rows, {**before, **made.facts, "decided_by": [state.key]})
+
+
+def _check(config: Config, how: str) -> None:
+    """:raises MustSolve: the settings ask for what the driver cannot do with fixed documents."""
+    if not can_cover(settings := config.selection):
+        asked = "select.repeat" if settings.repeat > 1 else f"{settings.solver} of {settings.metric}"
+        raise MustSolve(f"coverage alone, each document once, is {how}, and not {asked}")
+
+
+def _select_beside(
+    corpus: GatheredCorpus,
+    kept: Sequence[Handed],
+    scales: Mapping[str, Mapping[str, float]],
+    config: Config,
+    state: SelectionRun,
+    maps: Mapper,
+    stay: Collection[str] = (),
+) -> SelectionFacts:
+    """`StandingRounds` of a corpus, written but for the shards that stay. kept: of each group, see there."""
+    present = [(group, own) for group, own in zip(corpus.candidates, kept, strict=True) if len(group)]
+    if not present:
+        raise MustSolve("no document is left to select from")
+    groups, stays = zip(*present, strict=True)
+    found = StandingRounds(groups, stays, scales, config, maps, state.folder).run()
+    rows = write_groups(corpus, found.decided, state, maps, stay)
+    return SelectionFacts([(*row, state.key) for row in rows], found.facts)
+
+
+# ---------------------------------------------------------------- what stands
+
+
+class Standing(NamedTuple):
+    """An item of `read_standing`: a group of shards, and the files of their masks, or of a release's decisions ("":
+    the shard is new)."""
 
     number: int
     group: CandidateGroup
     paths: tuple[str, ...]
 
 
-def read_standing_decisions(state: SelectionRun, item: StandingDecisions) -> Handed:
-    """Map: of a group's candidates (n,) which are new, and of the others which are selected, and their p."""
+def _standing(corpus: GatheredCorpus, paths: Mapping[str, str], state: SelectionRun, maps: Mapper) -> list[Handed]:
+    """What stands of each group. paths: by the shards' names."""
+    items = [
+        Standing(number, group, tuple(paths.get(files.shard.name, "") for files in shards))
+        for number, (shards, group) in enumerate(zip(corpus.groups, corpus.candidates, strict=True))
+    ]
+    return maps(read_standing, state, items, corpus.rows)
+
+
+def read_standing(state: SelectionRun, item: Standing) -> Handed:
+    """Map: of a group's candidates (n,) which are new, and of the others which are selected, their p and price."""
     name = f"stays-of-{item.number}"
     if found := handed(state.folder, name):
         return found
     index, ends = item.group.facts.read("index", "ends")
-    new, selected, probability = np.ones(len(index), bool), np.zeros(len(index), bool), np.zeros(len(index), np.float32)
+    new, selected = np.ones(len(index), bool), np.zeros(len(index), bool)
+    probability, price = np.zeros(len(index), np.float32), np.full(len(index), np.nan, np.float32)
     start = 0
     for path, end in zip(item.paths, ends.tolist(), strict=True):
         if path:
-            table, part = storage.read_table(path, ["selected", "probability"]), slice(start, end)
+            table, part = storage.read_table(path), slice(start, end)
+            if "outcome" in table.column_names:  # a release's decisions, which have all rows
+                table = table.filter(pc.not_equal(table["outcome"], "quarantined"))
+                table = table.append_column("selected", pc.equal(table["outcome"], "selected"))
+            table = table.select(["selected", "probability", "price"]).take(index[part])
             new[part] = False
-            selected[part] = table["selected"].to_numpy()[index[part]]
-            probability[part] = table["probability"].to_numpy()[index[part]]
+            selected[part], probability[part], price[part] = (column.to_numpy() for column in table.columns)
         start = end
-    return hand_on(state.folder, name, new=new, selected=selected, probability=probability)
+    arrays = {"new": new, "selected": selected, "probability": probability, "price": price}
+    return hand_on(state.folder, name, **arrays, tokens=item.group.tokens)
+
+
+def _competing(standing: Sequence[Handed], spent: int, in_tokens: bool, folder: str) -> list[Handed]:
+    """The arrays with those documents as `new` that compete for what has come free, of the highest prices."""
+    held = [each.read("selected", "probability", "price", "tokens") for each in standing]
+    selected, price, tokens = (np.concatenate([each[n] for each in held]) for n in (0, 2, 3))
+    weight = tokens if in_tokens else np.ones(len(tokens))
+    free = max(0.0, spent - float(weight[selected].sum()))
+    others = np.flatnonzero(~selected & ~np.isnan(price))
+    order = others[np.argsort(-price[others], kind="stable")]
+    room = max(EACH * free, LEAST * (1 if in_tokens else 0.01)) if free else 0.0
+    new = np.zeros(len(selected), bool)
+    new[order[: int(np.searchsorted(np.cumsum(weight[order]), room, side="right"))]] = True
+    found, start = [], 0
+    for number, (chosen, probability, _, _) in enumerate(held):
+        part = slice(start, start := start + len(chosen))
+        arrays = {"new": new[part], "selected": chosen, "probability": probability}
+        found.append(hand_on(folder, f"competing-{number}", **arrays))
+    return found
 
 
 # ---------------------------------------------------------------- the selection

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,8 +27,8 @@ from datamask.selection.cover.counting import check_room, held_words, reads_word
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import CandidateGroup, Candidates, gather_candidates, read_candidates
-from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, Decision, select_corpus
-from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
+from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, select_corpus
+from datamask.selection.sharded.grouped_corpus import ShardedSelection, UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import can_sum_moments
 from datamask.shares import share_part, tell_share
@@ -47,6 +47,8 @@ MASK_SCHEMA = pa.schema(
 )
 REPEAT = pa.field("repeat", pa.int32())  # last of a mask's columns, where select.repeat is above 1
 PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), ("selected", pa.int64())])
+Arrays = Mapping[str, np.ndarray]  # by the names of `ShardedSelection.decided`
+EXTENDED_SCHEMA = PRICES_SCHEMA.append(pa.field("by", pa.string()))  # the key of the prices that decided on the shard
 
 
 def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> Output:
@@ -60,21 +62,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
-    ordered = sorted(all_files, key=lambda files: files.shard.name)
-    ordered = [with_atoms(files, config, work) for files in ordered]
-    told = target_facts(ordered, config.selection)
-    key = STAGES["prices"].key(config, code_of(config), [inputs_of(files, config) for files in ordered])
-    url = storage.join(work, "prices", f"prices-{key}.parquet")
-    if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
-        return found
-    started = time.perf_counter()
-    with rounds(work, "prices", key) as folder:
-        learned = _learn(ordered, SelectionRun(config, work, folder, key), maps)
-    columns = [list(column) for column in zip(*learned.rows, strict=True)]
-    table = pa.table(columns, schema=PRICES_SCHEMA)
-    facts = {"scope": "corpus", **config.selection.facts(), **learned.facts, **told}
-    output = storage.write_output(url, key, PRICES_SCHEMA, [table], lambda: facts)
-    return replace(output, seconds=time.perf_counter() - started)
+    ordered = with_their_atoms(all_files, config, work)
+    return publish_prices(ordered, config, work, [], lambda state: _learn(ordered, state, maps))
 
 
 # ---------------------------------------------------------------- rounds
@@ -92,10 +81,41 @@ class SelectionRun:
 
 @dataclass(frozen=True)
 class SelectionFacts:
-    """The rows and facts that `learn_prices` publishes."""
+    """The rows and facts that `publish_prices` publishes."""
 
-    rows: tuple[tuple[str, int, int], ...]  # shard, candidates, selected
+    rows: Sequence[tuple[Any, ...]]  # shard, candidates, selected, by
     facts: Mapping[str, Any]
+
+
+def with_their_atoms(all_files: Sequence[ShardFiles], config: Config, work: str) -> list[ShardFiles]:
+    """The shards in the order of their names, with their atoms where the settings need them."""
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    return [with_atoms(files, config, work) for files in ordered]
+
+
+def publish_prices(
+    ordered: Sequence[ShardFiles],
+    config: Config,
+    work: str,
+    beside: Sequence[str],
+    decide: Callable[[SelectionRun], SelectionFacts],
+) -> Output:
+    """Publishes what `decide` finds in rounds, unless it is there with all masks.
+
+    beside: the keys of what the decision stands on beside the shards' files.
+    """
+    told = target_facts(ordered, config.selection)
+    key = STAGES["prices"].key(config, code_of(config), *beside, [inputs_of(files, config) for files in ordered])
+    url = storage.join(work, "prices", f"prices-{key}.parquet")
+    if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
+        return found
+    started = time.perf_counter()
+    with rounds(work, "prices", key) as folder:
+        made = decide(SelectionRun(config, work, folder, key))
+    schema = EXTENDED_SCHEMA if beside else PRICES_SCHEMA
+    table = pa.table([list(column) for column in zip(*made.rows, strict=True)], schema=schema)
+    output = storage.write_output(url, key, schema, [table], lambda: {**made.facts, **told})
+    return replace(output, seconds=time.perf_counter() - started)
 
 
 def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> SelectionFacts:
@@ -114,11 +134,14 @@ def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> 
         if covers:
             found = cover_shards(present, state.config, state.folder, maps)
         else:
-            found = select_shards(present, state.config, maps, state.folder)
+            found = select_shards(present, state.config, state.folder, maps)
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
-    rows = tuple(write_groups(corpus, found.decided, state, maps))
-    return SelectionFacts(rows, found.facts)
+    return SelectionFacts(write_groups(corpus, found.decided, state, maps), _described(found, state))
+
+
+def _described(found: ShardedSelection, state: SelectionRun) -> dict[str, Any]:
+    return {"scope": "corpus", **state.config.selection.facts(), **found.facts}
 
 
 class GatheredCorpus(NamedTuple):
@@ -168,10 +191,10 @@ def solve_all_candidates(state: SelectionRun, ordered: Sequence[ShardFiles]) -> 
         chosen = select_corpus(shards, state.config.selection)
     rows = []
     with share_part(0.97, 1):
-        for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
-            rows.append(_decide(files, candidates, decision, state))
+        for files, candidates, decided in zip(ordered, shards, chosen.decided, strict=True):
+            rows.append(_decide(files, candidates, _arrays(decided), state))
             tell_share(len(rows) / len(ordered))
-    return SelectionFacts(tuple(rows), chosen.facts)
+    return SelectionFacts(rows, _described(chosen, state))
 
 
 NOTHING = hand_on(
@@ -183,27 +206,31 @@ class Decided(NamedTuple):
     """What was decided for the shards of a group."""
 
     shards: Sequence[ShardFiles]
-    arrays: Handed  # `selected`, `probability` and `price`, (n,) each, of all candidates one shard after the other
+    arrays: Handed  # as of `ShardedSelection.decided`, of all candidates one shard after the other
     stay: frozenset[str] = frozenset()  # shards whose decisions are there
 
 
 def write_decisions(state: SelectionRun, decided: Decided) -> list[tuple[str, int, int]]:
     """Writes the decisions of the shards but of those that stay; a row for each of these."""
-    columns = decided.arrays.read("selected", "probability", "price")
-    rows, start = [], 0
+    columns, rows, start = _arrays(decided.arrays), [], 0
     for files in decided.shards:
         candidates = read_candidates(files, state.config)
         part = slice(start, start + len(candidates))
         start = part.stop
         if files.shard.name not in decided.stay:
-            rows.append(_decide(files, candidates, Decision(*(column[part] for column in columns)), state))
+            rows.append(_decide(files, candidates, {name: column[part] for name, column in columns.items()}, state))
     return rows
 
 
-def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: SelectionRun) -> tuple[str, int, int]:
+def _arrays(decided: Handed) -> Arrays:
+    names = decided.names()
+    return dict(zip(names, decided.read(*names), strict=True))
+
+
+def _decide(files: ShardFiles, candidates: Candidates, decided: Arrays, state: SelectionRun) -> tuple[str, int, int]:
     place = mask_place(files, state.config, state.work, state.key)
-    _write_mask(place, candidates, decision, state.config.selection.repeat)
-    return candidates.shard, len(candidates), int(decision.selected.sum())
+    _write_mask(place, candidates, decided, state.config.selection.repeat)
+    return candidates.shard, len(candidates), int(decided["selected"].sum())
 
 
 # ---------------------------------------------------------------- a shard's mask
@@ -239,7 +266,7 @@ def mask_shard(
     return replace(output, seconds=time.perf_counter() - started)
 
 
-def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, object]]:
+def _alone(candidates: Candidates, config: Config) -> tuple[Arrays, dict[str, object]]:
     settings = config.selection
     if settings.budget_documents or settings.budget_tokens:
         raise ConfigError(
@@ -254,13 +281,13 @@ def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, 
     else:
         nothing = round((settings.select_ratio or 0) * count) == 0
     if nothing:
-        return Decision(none.astype(bool), none, none), {"objective": None}
+        return {"selected": none.astype(bool), "probability": none, "price": none}, {"objective": None}
     chosen = select_corpus([candidates], settings)
-    return chosen.decisions[0], {**settings.facts(), **chosen.facts, "scope": "shard"}
+    return _arrays(chosen.decided[0]), {**settings.facts(), **chosen.facts, "scope": "shard"}
 
 
 def _write_mask(
-    place: tuple[str, str], candidates: Candidates, decision: Decision, repeat: int, facts: Mapping[str, object] = {}
+    place: tuple[str, str], candidates: Candidates, decided: Arrays, repeat: int, facts: Mapping[str, object] = {}
 ) -> Output:
     """Publishes a shard's mask. repeat: `select.repeat`; above 1, a column says how often each document is taken."""
 
@@ -269,13 +296,15 @@ def _write_mask(
         column[candidates.index] = values
         return column
 
-    selected = np.asarray(decision.selected, bool)
+    selected = np.asarray(decided["selected"], bool)
     reason = candidates.reason.copy()
     reason[candidates.index[~selected]] = "not_selected"
-    columns = [scatter(selected, bool), scatter(decision.probability, np.float32), scatter(decision.price, np.float32)]
-    table = pa.table([candidates.chunk_id, *columns, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
+    numbers = [scatter(decided[name], np.float32) for name in ("probability", "price")]
+    table = pa.table(
+        [candidates.chunk_id, scatter(selected, bool), *numbers, pa.array(reason, pa.string())], schema=MASK_SCHEMA
+    )
     if repeat > 1:
-        times = selected.astype(np.int32) if decision.repeat is None else decision.repeat
+        times = decided.get("repeat", selected)
         table = table.append_column(REPEAT, pa.array(scatter(times, np.int32)))
     filtered = Counter(why.removeprefix("filter:") for why in candidates.reason.tolist() if why)
     counted = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from datamask.selection.problem.problem import Problem
 from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_rounds as rounds
 from datamask.selection.sharded import moment_sums
-from datamask.selection.sharded.grouped_corpus import Documents
+from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 
 WIDTH = 24
 
@@ -54,9 +55,11 @@ def shards(data: tuple[np.ndarray, ...], order: np.ndarray, count: int) -> tuple
 def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.ShardedSelection, np.ndarray, list[Rows]]:
     """The exchange, its mask in the documents' own order, and the shards."""
     made, parts = parts_of
-    found = rounds.select_shards(made, Config(select=settings), room_bytes=room * 2 * WIDTH)
+    with TemporaryDirectory() as folder:
+        found = rounds.select_shards(made, Config(select=settings), folder, room_bytes=room * 2 * WIDTH)
+        selected = found.selected
     mask = np.zeros(len(data[1]), bool)
-    mask[np.concatenate(parts)] = found.selected
+    mask[np.concatenate(parts)] = selected
     return found, mask, made
 
 
@@ -66,7 +69,7 @@ def joint(data, settings: Select) -> Problem:
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 300_000}])
-def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
+def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget):
     data = documents(20_000)
     settings = Select(algorithm=metric, **budget)
     problem = joint(data, settings)
@@ -76,7 +79,7 @@ def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
     assert reached > 0.995 * best.objective
     assert found.facts["upper_bound"] >= found.facts["objective"]
     assert found.facts["gap"] < 0.02
-    assert [shard.reads for shard in made] == [4] * 20
+    assert [shard.reads for shard in made] == [1] * 20
     weights = problem.weights.numpy()
     assert problem.size - weights.max() < weights[mask].sum() <= problem.size + 1e-6
 
@@ -88,11 +91,10 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     settings = Select(select_ratio=0.1, algorithm=metric)
     problem = joint(data, settings)
     best = solve_problem(problem).objective
-    monkeypatch.setattr(moment_sums, "SAMPLE", 400)
+    monkeypatch.setattr(rounds, "SAMPLE", 400)
 
     def reached() -> float:
-        _, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
-        assert {shard.reads for shard in made} == {rounds.SOLVES + 2}
+        _, mask, _ = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
         return problem.objective.evaluate(torch.from_numpy(mask)).objective
 
     twice = reached()
@@ -101,25 +103,19 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     assert reached() < twice
 
 
-def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
-    """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
+def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     data = documents(5000, seed=7)
-    monkeypatch.setattr(rounds, "documents_represented", lambda sampled, count, learned: np.full(sampled, 1e-3))
-    _, mask, made = run(
-        data, shards(data, np.arange(5000), 3), Select(select_ratio=0.1, algorithm="pairwise"), room=1000
-    )
-    assert mask.sum() == 500
-    assert {shard.reads for shard in made} == {2 + 2 * rounds.SOLVES}
+    posed = []
 
+    def solve(state, problem):
+        posed.append(len(problem.linear))
+        return moment_sums.solve_undecided(state, problem)
 
-def test_the_band_holds_the_room_around_the_cut():
-    worth = np.array([5.0, 1.0, 3.0, 4.0, 2.0, 0.0])
-    ones = np.ones(6)
-    assert rounds.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
-    assert rounds.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
-    assert rounds.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
-    assert rounds.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
-    assert rounds.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
+    monkeypatch.setattr(rounds, "solve_undecided", solve)
+    made, _ = shards(data, np.arange(5000), 3)
+    settings = Select(select_ratio=0.1, algorithm="pairwise")
+    found = rounds.select_shards(made, Config(select=settings), str(tmp_path), room_bytes=1000 * 2 * WIDTH)
+    assert found.selected.sum() == 500 and posed == [1000] * rounds.SOLVES
 
 
 def test_bound_covers_the_joint_solution():
@@ -165,10 +161,10 @@ def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
     assert [shard.reads for shard in made] == [1, 0, 1, 1, 1]
     monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 1000)
     together = corpus.select_corpus(made, settings)
-    assert [shard.reads for shard in made] == [5, 0, 5, 5, 5]
-    assert [len(decision.selected) for decision in together.decisions] == [500, 0, 500, 500, 500]
+    assert [shard.reads for shard in made] == [2, 0, 2, 2, 2]
+    assert [len(decided.read("selected")[0]) for decided in together.decided] == [500, 0, 500, 500, 500]
     assert together.facts["objective"] == pytest.approx(alone.facts["objective"], rel=5e-3)
-    assert sum(decision.selected.sum() for decision in together.decisions) == 200
+    assert together.selected.sum() == 200
 
 
 def test_what_has_no_sums_is_gathered():
@@ -182,13 +178,13 @@ def test_what_has_no_sums_is_gathered():
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("limit", [{"quotas": [{"column": "domain", "as_pool": 0.01}]}, {"length_tolerance": 0.05}])
-def test_limits_hold_across_shards_without_gathering(metric, limit):
+def test_limits_hold_across_shards_without_gathering(metric, limit, tmp_path):
     data = documents(8000)
     domain = np.array([f"d{topic % 5}" for topic in data[3]])
     settings = Select(algorithm=metric, select_ratio=0.1, **limit)
     parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
     made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
-    found = rounds.select_shards(made, Config(select=settings), room_bytes=4000 * 2 * WIDTH)
+    found = rounds.select_shards(made, Config(select=settings), str(tmp_path), room_bytes=4000 * 2 * WIDTH)
     problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
     mask = np.zeros(8000, bool)
     mask[np.concatenate(parts)] = found.selected
@@ -197,18 +193,23 @@ def test_limits_hold_across_shards_without_gathering(metric, limit):
     assert found.facts["upper_bound"] >= found.facts["objective"]
 
 
-def test_the_sample_does_not_depend_on_the_shards(monkeypatch):
-    monkeypatch.setattr(moment_sums, "SAMPLE", 300)
-    features, quality, _, _ = documents(2000)
-    ones, column = np.ones(2000), quality[:, None]
-    whole = moment_sums.sample_shard(Documents(features, ones, column), seed=0)
+def test_the_sample_does_not_depend_on_the_shards(monkeypatch, tmp_path):
+    monkeypatch.setattr(rounds, "SAMPLE", 300)
+    data, learned = documents(2000), []
+
+    def learn(sample, *given):
+        learned.append(sample)
+        raise UndecidedTooFew
+
+    monkeypatch.setattr(rounds, "learn_first_prices", learn)
     order = np.random.default_rng(0).permutation(2000)
-    parts = [
-        moment_sums.sample_shard(Documents(features[p], ones[p], column[p]), seed=0) for p in np.array_split(order, 6)
-    ]
-    assert (moment_sums.merge_samples(parts).hashes == whole.hashes).all()
-    assert (moment_sums.merge_samples(parts).features == whole.features).all()
-    assert (moment_sums.sample_shard(Documents(features, ones, column), seed=1).hashes != whole.hashes).any()
+    for number, (rows, count, seed) in enumerate([(np.arange(2000), 1, 0), (order, 6, 0), (order, 6, 1)]):
+        config = Config(select=Select(select_ratio=0.1, algorithm="pairwise", seed=seed))
+        with pytest.raises(UndecidedTooFew):
+            rounds.select_shards(shards(data, rows, count)[0], config, str(tmp_path / str(number)))
+    whole, parted, other = learned
+    assert all(np.array_equal(one, another) for one, another in zip(whole, parted, strict=True))
+    assert len(whole.features) == 300 and not np.array_equal(whole.features, other.features)
 
 
 def test_there_is_room_for_what_the_budget_takes():

@@ -154,9 +154,9 @@ class CoverRounds(Driver):
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
         self.lay_out()
-        sample = self.least(self.room_of_sample, self._lengths)
+        sample = self.sample(self.room_of_sample, self._lengths)
         if sum(map(len, sample)) < 2:
-            sample = self.least(2, self.ones)
+            sample = self.sample(2, self.ones)
         self._learn(sample)
         self.begin(self.descend(self.joint.mean))
 
@@ -310,7 +310,7 @@ class CoverRounds(Driver):
             metric.use_atoms(self.settings, atoms)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
-        self.pricing = self.least(LIMITED, self.ones) if self.limits else []
+        self.pricing = self.sample(LIMITED, self.ones) if self.limits else []
 
     def _learn(self, sample: Sequence[np.ndarray]) -> None:
         """Calibrates the terms on the sample and joins them to the objective."""

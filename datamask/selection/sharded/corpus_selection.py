@@ -1,7 +1,7 @@
 """Corpus scope: one selection from the candidates of all shards.
 
     chosen = select_corpus(shards, settings)
-    chosen.decisions[0].selected, chosen.facts
+    chosen.selected, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
 candidates are gathered and solved as one problem. Larger corpora are selected by sums over shards
@@ -13,19 +13,18 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from datamask.config import Config, ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
+from datamask.maps import Handed, hand_on
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.sharded.grouped_corpus import ShardCandidates, UndecidedTooFew
+from datamask.selection.sharded.grouped_corpus import ShardCandidates, ShardedSelection, UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import can_sum_moments
 from datamask.shares import share_part, tell_share
@@ -35,28 +34,13 @@ JOINT_DOCUMENTS = 500_000  # greatest number of candidates that are solved as on
 IN_MEMORY_BYTES = 1 << 30  # greatest size of features held in memory; larger ones lie in a temporary file
 
 
-@dataclass(frozen=True, eq=False)
-class Decision:
-    """The decisions for a shard's candidates: (N,) each."""
-
-    selected: np.ndarray
-    probability: np.ndarray
-    price: np.ndarray
-    repeat: np.ndarray | None = None  # how often each is taken, where documents may be repeated
-
-
-@dataclass(frozen=True, eq=False)
-class CorpusSelection:
-    """The selection from all shards."""
-
-    decisions: tuple[Decision, ...]  # in the order of the shards
-    facts: Mapping[str, Any]  # `Selection.facts` without seconds
-
-
 def select_corpus(
     shards: Sequence[ShardCandidates], settings: Select, progress: Callable[[int], None] = lambda rows: None
-) -> CorpusSelection:
-    """Selects from all shards' candidates together. progress: called with the number of rows just gathered.
+) -> ShardedSelection:
+    """Selects from all shards' candidates together: `decided` has each shard's arrays, with `repeat` (n,) where
+    documents may be repeated; `facts` are `Selection.facts` without seconds.
+
+    progress: called with the number of rows just gathered.
 
     :raises InputError: no shard has a candidate, features differ in width, or as `make_problem`.
     """
@@ -66,10 +50,10 @@ def select_corpus(
     present = [shard for shard in shards if len(shard)]
     lengths = [len(shard) for shard in shards]
     if sum(lengths) > JOINT_DOCUMENTS and can_sum_moments(settings):
-        with contextlib.suppress(UndecidedTooFew):
-            found = select_shards(present, Config(select=settings))
-            exchanged = (found.selected, found.probability, found.price)
-            return CorpusSelection(tuple(_split(exchanged, lengths)), found.facts)
+        with contextlib.suppress(UndecidedTooFew), tempfile.TemporaryDirectory(prefix="datamask-") as folder:
+            found = select_shards(present, Config(select=settings), folder)
+            columns = {"selected": found.selected, "probability": found.probability, "price": found.price}
+            return ShardedSelection(_split(columns, lengths), found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         with share_part(0, 0.1):
             pool = gather_pool(shards, settings, folder, progress)
@@ -78,9 +62,9 @@ def select_corpus(
             chosen = solve_problem(make_problem(pool if order is None else pool.take(order), settings))
         chosen = chosen if order is None else chosen.placed(order, len(pool))
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
-    columns = [chosen.selected, chosen.probability, chosen.price]
-    columns += [] if chosen.repeat is None else [chosen.repeat]
-    return CorpusSelection(tuple(_split(columns, lengths)), facts)
+    columns = {"selected": chosen.selected, "probability": chosen.probability, "price": chosen.price}
+    columns |= {} if chosen.repeat is None else {"repeat": chosen.repeat}
+    return ShardedSelection(_split(columns, lengths), facts)
 
 
 def gather_pool(
@@ -128,6 +112,7 @@ def _gather_features(shards: Sequence[ShardCandidates], folder: str, progress: C
     return gathered
 
 
-def _split(columns: Sequence[np.ndarray], lengths: Sequence[int]) -> list[Decision]:
+def _split(columns: Mapping[str, np.ndarray], lengths: Sequence[int]) -> list[Handed]:
     ends = np.cumsum(lengths)[:-1]
-    return [Decision(*parts) for parts in zip(*(np.split(values, ends) for values in columns), strict=True)]
+    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
+    return [hand_on(None, "", **dict(zip(columns, own, strict=True))) for own in parts]

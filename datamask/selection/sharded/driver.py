@@ -55,7 +55,7 @@ class Certificate(NamedTuple):
 class Nearest(NamedTuple):
     """Documents near the cut, and what the others are."""
 
-    index: Sequence[np.ndarray]  # their places in each group
+    at: Sequence[np.ndarray]  # their places in each group
     fixed: Sequence[Handed]  # of each group `at`, these places, and `inside`, (n,) bool: which others are selected
     spent: Spent  # by those inside
     above: Sequence[np.ndarray]  # (m,) bool of each group: which of the documents near the cut are above it
@@ -84,7 +84,7 @@ class Driver(GroupedCorpus, Iteration[ShardedSelection]):
         """(n,) ones of each group."""
         return (np.ones(len(group.shard), np.int64) for group in self.groups)
 
-    def least(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
+    def sample(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
         """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
         filling = Filling(lambda: zip(self.hashes(), lengths(), strict=True), room)
         return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), lengths(), strict=True)]

@@ -50,14 +50,6 @@ class ShardCandidates(Protocol):
         ...
 
 
-class Documents(NamedTuple):
-    """What the maps read of a shard's candidates."""
-
-    features: np.ndarray  # (n, d)
-    weights: np.ndarray  # (n,) float64: what each takes of the budget
-    quality: np.ndarray  # (n, Q) float64
-
-
 @dataclass(frozen=True, eq=False)
 class ShardedSelection:
     """The selection from all shards. Its arrays are read from the rounds' folder while that is there."""
@@ -99,10 +91,6 @@ class Group(NamedTuple):
     first: int  # the row number of its first candidate in the corpus
     now: Handed | None = None  # the arrays that this round needs, (n,) each
 
-    def documents(self, settings: ResolvedSelect) -> Documents:
-        """What the maps read, the features anew at each call."""
-        return Documents(self.shard.features(), weights_of(settings, self.shard), quality_of(self.shard))
-
     def given(self, *names: str) -> tuple[np.ndarray, ...]:
         """These arrays of this round."""
         assert self.now is not None
@@ -137,7 +125,7 @@ def quality_of(shard: ShardCandidates) -> np.ndarray:
 class GroupedCorpus:
     """The budget and the limits of a corpus, and the sums and cuts over it."""
 
-    def __init__(self, shards: Sequence[ShardCandidates], config: Config, maps: Mapper, folder: str | None) -> None:
+    def __init__(self, shards: Sequence[ShardCandidates], config: Config, maps: Mapper, folder: str) -> None:
         settings = config.selection
         self.config, self.maps, self.folder = config, maps, folder
         self.rows = [len(shard) for shard in shards]

@@ -1,8 +1,8 @@
 """The maps of `sharded.moment_rounds`: what a worker finds in a group's features, and how one solves the undecided.
 
-sample_documents         the group's part of a sample that does not depend on the split into groups
-measure_marginal_values  each document's marginal value at a point; the moments of the documents that are surely
-                         selected, and the features of the undecided, whose marginal value is near the cut
+write_features           lays a group's features out as a flat file, which later rounds map into memory
+measure_marginal_values  each document's marginal value at a point
+read_undecided           the features of the undecided, and the moments of the documents that are surely selected
 measure_selection        prices for the upper bound, and the exact sums of the selected documents
 solve_undecided          the undecided as one problem, the rest of the corpus a constant
 """
@@ -18,7 +18,7 @@ import torch
 
 from datamask.config import Config, ResolvedSelect
 from datamask.devices import pick_device
-from datamask.maps import Handed, hand_on, handed
+from datamask.maps import Handed, hand_on, handed, mapped, write_array
 from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.metrics import metric_class, metric_columns
@@ -28,16 +28,13 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.problem.problem import SAMPLE
-from datamask.selection.sharded.grouped_corpus import Documents, Group, LimitDuals
+from datamask.selection.sharded.grouped_corpus import Group, LimitDuals, quality_of, weights_of
 from datamask.selection.solvers import relaxation
 
 
 class Sample(NamedTuple):
-    """The sample: the 2·`SAMPLE` documents whose features have the least hashes. Half is learned from, half tests."""
+    """The `SAMPLE` documents whose features have the least hashes, in the order of these."""
 
-    hashes: np.ndarray  # (n,) uint64, ascending
-    rows: np.ndarray  # (n,) row numbers in the corpus
     features: np.ndarray  # (n, d)
     weights: np.ndarray  # (n,) what each takes of the budget
     quality: np.ndarray  # (n, Q)
@@ -68,35 +65,15 @@ class MomentPlan:
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
-class CutRange(NamedTuple):
-    """Documents of marginal value below `low` are out and above `high` are selected; the others are undecided."""
-
-    low: float
-    high: float
-
-    def inside(self, marginal: np.ndarray) -> np.ndarray:
-        """(n,) bool: which documents of these marginal values (n,) are surely selected."""
-        return marginal > self.high
-
-    def undecided(self, marginal: np.ndarray) -> np.ndarray:
-        """(n,) bool: which documents of these marginal values (n,) are undecided."""
-        return (marginal >= self.low) & (marginal <= self.high)
-
-
-EVERYTHING = CutRange(-np.inf, np.inf)
-
-
 @dataclass(frozen=True, eq=False)
 class MomentState:
     """The state of a round, which every worker gets with its item."""
 
     config: Config
-    folder: str | None
+    folder: str
     round: str = ""
-    below: int | None = None  # a bound on hashes: see `sample_shard`
     plan: MomentPlan | None = None
     moments: Sequence[torch.Tensor] = ()
-    cut_range: CutRange = EVERYTHING
     chosen: Sequence[torch.Tensor] = ()  # moments of the selection
 
     @property
@@ -114,52 +91,50 @@ def can_sum_moments(settings: ResolvedSelect) -> bool:
     return settings.solver == "relaxation" and moments and not columns and settings.repeat == 1
 
 
-def sample_documents(state: MomentState, group: Group) -> Handed:
-    """Map: the group's part of the sample; the arrays of a `Sample`."""
-    name = f"sketch-{state.round}-{group.number}"
+def write_features(state: MomentState, group: Group) -> Handed:
+    """Map: writes a group's features as a flat file, and hands on the documents' hashes (n,)."""
+    name = f"laid-{group.number}"
     if found := handed(state.folder, name):
         return found
-    settings = state.config.selection
-    made = sample_shard(group.documents(settings), settings.seed, group.first, state.below)
-    return hand_on(state.folder, name, **made._asdict())
+    features = group.shard.features()
+    write_array(_features(state, group), features)
+    return hand_on(state.folder, name, hashes=row_hashes(features, state.config.selection.seed))
 
 
-def sample_shard(documents: Documents, seed: int, first: int = 0, below: int | None = None) -> Sample:
-    """The sample of one shard, whose rows begin at `first` in the corpus.
-
-    :param below: only documents with hashes below this are kept.
-    """
-    features, weights, quality = documents
-    hashes = row_hashes(features, seed)
-    index = np.argsort(hashes, kind="stable")[: 2 * SAMPLE]
-    if below is not None:
-        index = index[hashes[index] < np.uint64(below)]
-    return Sample(hashes[index], first + index, features[index], weights[index], quality[index])
-
-
-def merge_samples(samples: Sequence[Sample]) -> Sample:
-    """The sample of all shards' documents together."""
-    joined = Sample(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
-    index = np.argsort(joined.hashes, kind="stable")[: 2 * SAMPLE]
-    return Sample(*(column[index] for column in joined))
+def read_undecided(state: MomentState, group: Group) -> Handed:
+    """Map: a group's features of the documents `at`, and the moments of those that are selected beside them
+    (`inside`)."""
+    name = f"taken-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    at, inside = group.given("at", "inside")
+    features, base = mapped(_features(state, group)), {}
+    if state.plan is not None:
+        plan, rows = state.here, np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
+        pool = Pool(features[rows], np.zeros(len(rows)), device=plan.device)
+        mass = torch.from_numpy((weights_of(state.config.selection, group.shard) * inside)[rows])
+        sums = (metric.sum_over(pool, mass, torch.float32) for metric in plan.metrics)
+        base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(sums)}
+    return hand_on(state.folder, name, features=features[at], **base)
 
 
-def measure_marginal_values(state: MomentState, group: Group) -> tuple[Handed, int]:
-    """Map: a group's marginal values, net of the limits' charge, the moments of the documents that are surely selected
-    (base), and the features and number of its undecided documents."""
+def measure_marginal_values(state: MomentState, group: Group) -> Handed:
+    """Map: a group's marginal values (n,)."""
     name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
-        return found, int(found.read("undecided")[0])
-    multiplicity, charge = group.given("multiplicity", "charge")
-    plan = state.here
-    features, weights, quality = group.documents(state.config.selection)
-    pool = Pool(features, quality, device=plan.device)
-    value = value_marginally(plan, pool, weights, on_device(plan.device, state.moments), multiplicity) - charge
-    taken = torch.from_numpy(weights * state.cut_range.inside(value))
-    base = [metric.sum_over(pool, taken, torch.float32).cpu().numpy() for metric in plan.metrics]
-    features = features[state.cut_range.undecided(value)]
-    arrays = {f"base_{number}": moment for number, moment in enumerate(base)} | {"undecided": np.array(len(features))}
-    return hand_on(state.folder, name, marginal=value, features=features, **arrays), len(features)
+        return found
+    [multiplicity], plan = group.given("multiplicity"), state.here
+    pool, weights = _pool(state, group), weights_of(state.config.selection, group.shard)
+    value = value_marginally(plan, pool, weights, on_device(plan.device, state.moments), multiplicity)
+    return hand_on(state.folder, name, marginal=value)
+
+
+def _features(state: MomentState, group: Group) -> str:
+    return f"{state.folder}/features-{group.number}.npy"
+
+
+def _pool(state: MomentState, group: Group) -> Pool:
+    return Pool(mapped(_features(state, group)), quality_of(group.shard), device=state.here.device)
 
 
 def measure_selection(state: MomentState, group: Group) -> Handed:
@@ -175,8 +150,7 @@ def measure_selection(state: MomentState, group: Group) -> Handed:
     selected, thresholds = group.given("selected", "thresholds")
     plan = state.here
     relaxed, chosen = on_device(plan.device, state.moments), on_device(plan.device, state.chosen)
-    features, weights, quality = group.documents(state.config.selection)
-    pool = Pool(features, quality, device=plan.device)
+    pool, weights = _pool(state, group), weights_of(state.config.selection, group.shard)
     index, mass = torch.from_numpy(np.flatnonzero(selected)), torch.from_numpy(weights * selected)
     arrays = {}
     for number, metric in enumerate(plan.metrics):
@@ -226,7 +200,7 @@ def prices_at(plan: MomentPlan, pool: Pool, moments: Sequence[torch.Tensor]) -> 
 class UndecidedProblem:
     """The problem of the m undecided documents, with the rest of the corpus fixed."""
 
-    marginals: Sequence[Handed]  # where their features are
+    taken: Sequence[Handed]  # their features
     linear: np.ndarray  # (m,) as in `Quadratic`
     limits: Limits  # the limits, less what the surely selected documents spend
     base: Sequence[torch.Tensor]  # moments of the documents that are surely selected
@@ -248,7 +222,7 @@ class UndecidedSolution(NamedTuple):
 def solve_undecided(state: MomentState, posed: UndecidedProblem) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
     plan, history = state.here, list[dict[str, float]]()
-    features = np.concatenate([marginals.read("features")[0] for marginals in posed.marginals])
+    features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
     problem = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
