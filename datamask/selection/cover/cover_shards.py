@@ -64,7 +64,7 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
 from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
-from datamask.selection.sharded.driver import Certificate, Driver, GroupDecision
+from datamask.selection.sharded.driver import Certificate, GroupDecision, GroupDriver
 from datamask.selection.sharded.grouped_corpus import (
     Group,
     LimitDuals,
@@ -137,7 +137,7 @@ class _Priced(NamedTuple):
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class CoverRounds(Driver):
+class CoverRounds(GroupDriver):
     """The driver of coverage; its state is one number an atom."""
 
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:

@@ -16,12 +16,8 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
-from datamask.selection.cover.curves import SummedCoverage
-from datamask.selection.cover.greedy_search import Effort
-from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, span_of_objective, to_mask
-from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
-from datamask.selection.engine.quadratic import rounding_of
-from datamask.selection.engine.swaps import swap_by_value
+from datamask.selection.cover.solve import Mixture
+from datamask.selection.cover.tangent import Concave, StateMetric, as_state
 from datamask.selection.problem.feasible import Feasible, top_up
 from datamask.selection.problem.objective import Term
 from datamask.selection.result import Draft
@@ -62,37 +58,56 @@ class Copies:
         return self.metric.products(slope)[self.index]
 
 
-def solve_repeats(problem: Problem, terms: list[Term], progress: Report) -> Draft:
-    """Solves the problem with repeats; the draft's `repeat` (N,) says how often each document is taken.
+class Repeats(Mixture):
+    """The driver of a pool whose documents may be taken several times; the draft's `repeat` (N,) says how often each
+    is.
 
     :raises ConfigError: a metric for which the effect of a second copy of a document is not defined.
-    :raises InputError: no selection is within the limits.
+    :raises InputError: of `run`: no selection is within the limits.
     """
-    refuse(terms)
-    objective, most = problem.objective, problem.settings.repeat
-    limits = problem.limits.repeated(most)
-    feasible = Feasible(limits)
-    concave, joint, _ = make_concave(problem, terms, feasible)
-    record, history = recorder(objective, progress)
-    objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
-    found = maximise(concave, feasible.uniform_start(), ACCURACY * objective_span, STEPS, record)
-    times = (most * found.p).numpy()
-    counts = None
-    for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
-        with suppress(InputError):  # if these copies hold no selection within the limits, all copies may
-            counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, objective_span)
-            if not within(problem, counts):
-                counts = filled(problem, counts, found.price.numpy())
-            if within(problem, counts):
-                break
-    if counts is None:
-        raise InputError("no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them")
-    price = concave.price(concave.states(torch.from_numpy(counts / most))) * problem.weights.cpu() / problem.size
-    rounding = rounding_of(objective.margin, terms=len(problem) + problem.pool.dimensions)
-    bound, relaxed = found.bound + objective.constant + rounding, found.value + objective.constant
-    history.append({"step": len(history), "objective": relaxed, "relaxed": relaxed, "upper_bound": bound})
-    whole = torch.from_numpy(counts)
-    return Draft(whole > 0, torch.from_numpy(times).float(), price, bound, relaxed, tuple(history), repeat=whole)
+
+    accuracy, rougher = ACCURACY, 1
+
+    def __init__(self, problem: Problem, terms: list[Term], progress: Report) -> None:
+        refuse(terms)
+        super().__init__(problem, terms, Feasible(problem.limits.repeated(problem.settings.repeat)), progress)
+
+    def postprocess(self) -> Draft:
+        """Whole numbers of the optimum's copies, with an upper bound."""
+        problem, found, most = self.problem, self.found, self.problem.settings.repeat
+        times, counts = (most * found.p).numpy(), None
+        for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
+            with suppress(InputError):  # if these copies hold no selection within the limits, all copies may
+                counts = self.in_whole_numbers(times, index)
+                if not within(problem, counts):
+                    counts = filled(problem, counts, found.price.numpy())
+                if within(problem, counts):
+                    break
+        if counts is None:
+            raise InputError(
+                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
+            )
+        whole = torch.from_numpy(counts)
+        price = self.concave.price(self.concave.states(whole / most))
+        return self.certified(whole > 0, torch.from_numpy(times), price, whole)
+
+    def in_whole_numbers(self, times: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """(N,) int: how often each document is taken, by rounding the optimum's `times` (N,) and searching over copies.
+
+        index: (n,) row numbers of the copies offered.
+        """
+        concave, joint, count = self.concave, self.joint, len(self.problem)
+        number = np.arange(len(index)) - np.searchsorted(index, index)  # which copy of its document each is
+        feasible = Feasible(self.problem.limits.copies(index, self.problem.settings.repeat))
+        if feasible.everything:
+            return np.bincount(index, minlength=count)
+        p, at = torch.from_numpy(np.clip(times[index] - number, 0, 1)), torch.from_numpy(index)
+        copies: list[StateMetric] = [Copies(metric, index, count) for metric in concave.metrics]
+        if joint is not None:
+            joint = joint.take(index)
+            copies[0] = joint
+        over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
+        return np.bincount(index[self.search(over, joint, p, self.found.price[at])], minlength=count)
 
 
 def refuse(terms: list[Term]) -> None:
@@ -112,40 +127,6 @@ def offered(times: np.ndarray, most: int) -> np.ndarray:
     """Row numbers (n,) of the copies offered to rounding, ascending. times: (N,) how often the optimum takes each."""
     ways = np.minimum(most, np.ceil(times - 1e-9).astype(np.int64) + 1)
     return np.repeat(np.arange(len(times)), ways)
-
-
-def in_whole_numbers(
-    problem: Problem,
-    concave: Concave,
-    joint: SummedCoverage | None,
-    fractional: tuple[np.ndarray, torch.Tensor],  # times (N,), price per unit (N,)
-    index: np.ndarray,
-    objective_span: float,
-) -> np.ndarray:
-    """(N,) int: how often each document is taken, by rounding the fractional optimum and searching over copies.
-
-    index: (n,) row numbers of the copies offered; objective_span: from a random selection to the best.
-    """
-    times, price = fractional
-    count = len(problem)
-    number = np.arange(len(index)) - np.searchsorted(index, index)  # which copy of its document each is
-    limits = problem.limits.copies(index, problem.settings.repeat)
-    feasible = Feasible(limits)
-    if feasible.everything:
-        return np.bincount(index, minlength=count)
-    p, at = torch.from_numpy(np.clip(times[index] - number, 0, 1)), torch.from_numpy(index)
-    copies: list[StateMetric] = [Copies(metric, index, count) for metric in concave.metrics]
-    if joint is not None:
-        joint = joint.take(index)
-        copies[0] = joint
-    over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
-    selected = feasible.round(p, price[at]).numpy()
-    if copies:
-        effort = Effort(search=problem.settings.coverage.search, seed=problem.settings.seed)
-        selected = to_mask(over, joint, price[at], selected, objective_span, effort, p)
-    if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
-        selected = swap_by_value(limits, torch.from_numpy(selected), over.values, over.gradient).numpy()
-    return np.bincount(index[selected], minlength=count)
 
 
 def within(problem: Problem, counts: np.ndarray) -> bool:

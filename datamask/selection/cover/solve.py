@@ -1,4 +1,4 @@
-"""The relaxation for metrics of linear sums with coverage among them: fractional optimum, bound, mask."""
+"""The driver of a pool whose metrics are functions of a state, coverage among them: fractional optimum, bound, mask."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from datamask.selection.engine.swaps import swap_by_value
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Objective, Term
+from datamask.selection.problem.objective import Term
 from datamask.selection.result import Draft
+from datamask.selection.sharded.driver import PoolDriver
 from datamask.shares import share_part, tell_share
 
 if TYPE_CHECKING:
     from datamask.selection.problem.problem import Problem
-    from datamask.selection.solvers import Report
 
 ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the objective's span
 ROUGHER = 10  # times that where words saturate: no mask comes within a tenth of the span of it
@@ -35,34 +35,57 @@ TRIED = (
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
-def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
-    """Fractional optimum by `tangent.maximise`, rounded and improved by local search; the draft has an upper bound."""
-    objective, _size = problem.objective, problem.size
-    concave, joint, others = make_concave(problem, terms, feasible)
-    record, history = recorder(objective, progress)
-    objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
-    longer = problem.settings.coverage.search
-    rougher = ROUGHER if joint is not None and joint.curves.worth else 1
-    tolerance = ACCURACY * objective_span * rougher / max(longer, 1)
-    with share_part(0, 0.2):
-        found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
-    selected = feasible.round(found.p, found.price).numpy()
-    with share_part(0.2, 1):
-        effort = search.Effort(search=longer, seed=problem.settings.seed)
-        selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
-    mask = torch.from_numpy(selected)
-    if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
-        mask = swap_by_value(problem.limits, mask, objective.values, concave.gradient)
-    price = concave.price(concave.states(mask.double())) * feasible.weights / concave.size
-    facts = {
-        "step": len(history),
-        "objective": found.value + objective.constant,
-        "relaxed": found.value + objective.constant,
-    }
-    rounding = rounding_of(objective.margin, terms=len(problem) + problem.pool.dimensions)
-    bound, relaxed = found.bound + objective.constant + rounding, found.value + objective.constant
-    history.append({**facts, "upper_bound": bound})
-    return Draft(mask, found.p.float(), price, bound, relaxed, tuple(history))
+class Mixture(PoolDriver):
+    """The driver of a pool whose metrics are functions of a state."""
+
+    accuracy, rougher = ACCURACY, ROUGHER
+
+    def init(self) -> None:
+        """The objective as a concave problem, and the tolerance."""
+        problem, settings = self.problem, self.problem.settings
+        self.concave, self.joint, self.others = make_concave(problem, self.diversity, self.feasible)
+        self.objective_span = span_of_objective([*self.diversity, *problem.objective.quality], settings.calibrate)
+        rougher = self.rougher if self.joint is not None and self.joint.curves.worth else 1
+        self.tolerance = self.accuracy * self.objective_span * rougher / max(settings.coverage.search, 1)
+
+    def step(self) -> None:
+        """The fractional optimum, by `tangent.maximise`."""
+        with share_part(0, 0.2):
+            record = closing(self.tolerance, self.note)
+            self.found = maximise(self.concave, self.feasible.uniform_start(), self.tolerance, STEPS, record)
+
+    def postprocess(self) -> Draft:
+        """The optimum rounded and improved by local search, with an upper bound."""
+        with share_part(0.2, 1):
+            p, price = self.found.p, self.found.price
+            mask = torch.from_numpy(self.search(self.concave, self.joint, p, price))
+        at = self.concave.price(self.concave.states(mask.double()))
+        return self.certified(mask, p, at)
+
+    def search(
+        self, concave: Concave, joint: SummedCoverage | None, p: torch.Tensor, price: torch.Tensor
+    ) -> np.ndarray:
+        """The best mask (N,) found from a fractional optimum p (N,) at these prices (N,)."""
+        settings, feasible = self.problem.settings, concave.feasible
+        effort = search.Effort(search=settings.coverage.search, seed=settings.seed)
+        selected = feasible.round(p, price).numpy()
+        if concave.metrics:
+            selected = to_mask(concave, joint, price, selected, self.objective_span, effort, p)
+        if len(self.problem) * self.problem.pool.dimensions**2 <= TRIED and (joint is None or self.others):
+            values = self.problem.objective.values if concave is self.concave else concave.values
+            selected = swap_by_value(feasible.limits, torch.from_numpy(selected), values, concave.gradient).numpy()
+        return selected
+
+    def certified(
+        self, mask: torch.Tensor, p: torch.Tensor, price: torch.Tensor, repeat: torch.Tensor | None = None
+    ) -> Draft:
+        """The answer, with the fractional optimum's bound. price: (N,) per unit of the budget, times the budget."""
+        objective, found = self.problem.objective, self.found
+        rounding = rounding_of(objective.margin, terms=len(self.problem) + self.problem.pool.dimensions)
+        self.note({"objective": found.value, "relaxed": found.value, "upper_bound": found.bound + rounding})
+        last = self.history[-1]
+        price = price * torch.from_numpy(self.problem.limits.weights) / self.concave.size
+        return Draft(mask, p.float(), price, last["upper_bound"], last["relaxed"], tuple(self.history), repeat)
 
 
 def make_concave(
@@ -84,18 +107,6 @@ def make_concave(
         metrics.append(metric)
         scales.append(scale)
     return Concave(metrics, scales, objective.linear, feasible, size), joint, bool(others)
-
-
-def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[str, float]]]:
-    """A function to call with each step's values, and the history that it appends to."""
-    history: list[dict[str, float]] = []
-
-    def record(step: dict[str, float]) -> None:
-        shifted = {name: value + objective.constant for name, value in step.items()}
-        history.append({"step": len(history), **shifted})
-        progress(history[-1])
-
-    return record, history
 
 
 def closing(tolerance: float, record: Record) -> Record:

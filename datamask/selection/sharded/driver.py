@@ -1,15 +1,17 @@
-"""The driver of a selection: prices groups of documents, gathers the undecided, solves them, finds a mask, certifies.
+"""The driver of a selection: prices documents, solves the undecided, finds a mask, certifies.
 
-    found = CoverRounds(shards, config, maps, folder).run()
+    draft = Mixture(problem, terms, feasible, progress).run()        # one pool, held by one process
+    found = CoverRounds(shards, config, maps, folder).run()          # groups of documents, on any workers
 
-    init         the terms, calibrated on a sample, and the first point at which documents are priced
-    step         the documents whose prices are near the cut are gathered; one worker solves them, the others fixed; the
-                 solution is the next point
-    terminate    whether another step would not help
-    postprocess  the mask of the undecided, its exact objective, and a bound for the whole corpus
+init         the terms, and the first point
+step         the undecided documents are solved, the others fixed; the solution is the next point. Of a pool all are
+             undecided, and one step solves it. Of groups, those whose prices are near the cut are gathered
+terminate    whether another step would not help
+postprocess  the mask, its exact objective, and a bound for all documents
 
-A metric takes part by its state, a sum over documents: one number an atom (`cover.cover_shards`), d or d² numbers
-(`sharded.moment_rounds`). Documents that are fixed, as in a refresh, are part of the state (`selection.extension`).
+A metric takes part by its state, a sum over documents: one number an atom (`cover.solve`, `cover.cover_shards`), d or
+d² numbers (`solvers.relaxation`, `sharded.moment_rounds`). Documents that are fixed, as in a refresh, are part of the
+state (`selection.extension`); documents that are repeated are copies (`cover.repeat`).
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ import numpy as np
 
 from datamask.maps import Handed, hand_on
 from datamask.selection.engine.iterate import Iteration
+from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import Term
+from datamask.selection.problem.problem import Problem
+from datamask.selection.result import Draft
 from datamask.selection.sharded.budget_cuts import Filling, ascending
 from datamask.selection.sharded.grouped_corpus import (
     Group,
@@ -35,6 +40,7 @@ from datamask.selection.sharded.grouped_corpus import (
     fits_limits,
     quality_of,
 )
+from datamask.selection.solvers import Report
 
 
 class GroupDecision(NamedTuple):
@@ -61,8 +67,29 @@ class Nearest(NamedTuple):
     above: Sequence[np.ndarray]  # (m,) bool of each group: which of the documents near the cut are above it
 
 
-class Driver(GroupedCorpus, Iteration[ShardedSelection]):
-    """The iteration over groups, and which documents are undecided.
+class PoolDriver(Iteration[Draft]):
+    """The driver of one pool."""
+
+    steps = 1
+
+    def __init__(self, problem: Problem, terms: Sequence[Term], feasible: Feasible, progress: Report) -> None:
+        """terms: of diversity, those that count. feasible: the masks within the limits."""
+        self.problem, self.diversity, self.feasible, self.progress = problem, list(terms), feasible, progress
+        self.history: list[dict[str, float]] = []
+
+    def note(self, step: Mapping[str, float]) -> None:
+        """Adds a step's values, the objective's constant aside, to the history."""
+        constant = self.problem.objective.constant
+        self.history.append({"step": len(self.history), **{name: value + constant for name, value in step.items()}})
+        self.progress(self.history[-1])
+
+    def terminate(self) -> bool:
+        """False: the one step is made."""
+        return False
+
+
+class GroupDriver(GroupedCorpus, Iteration[ShardedSelection]):
+    """The driver of groups, and which documents are undecided.
 
     :raises UndecidedTooFew: of `run`: see there.
     """

@@ -38,7 +38,7 @@ from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import scaled_quality
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import SAMPLE, Problem
-from datamask.selection.sharded.driver import Certificate, Driver, GroupDecision
+from datamask.selection.sharded.driver import Certificate, GroupDecision, GroupDriver
 from datamask.selection.sharded.grouped_corpus import (
     LimitDuals,
     ReducedPrices,
@@ -84,7 +84,7 @@ def select_shards(
     return MomentRounds(shards, config, maps, folder, room_bytes).run()
 
 
-class MomentRounds(Driver):
+class MomentRounds(GroupDriver):
     """The driver of metrics whose state is a moment."""
 
     def __init__(

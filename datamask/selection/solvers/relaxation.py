@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.cover import repeat
-from datamask.selection.cover import solve as cover
+from datamask.selection.cover.repeat import Repeats
+from datamask.selection.cover.solve import Mixture
 from datamask.selection.cover.tangent import as_state
 from datamask.selection.engine.ascent import Ascent, Multilinear, Spectral, standing
 from datamask.selection.engine.iterate import Record
@@ -35,6 +35,7 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.objective import Term, moment_coefficients
 from datamask.selection.problem.problem import SAMPLE, Problem
 from datamask.selection.result import Draft
+from datamask.selection.sharded.driver import PoolDriver
 from datamask.selection.solvers import Report, Solver
 from datamask.shares import share_part
 
@@ -77,7 +78,7 @@ class Relaxation(Solver):
             objective = problem.objective
         terms = [term for term in objective.diversity if term.scale]
         if problem.settings.repeat > 1:
-            return repeat.solve_repeats(problem, terms, progress)
+            return Repeats(problem, terms, progress).run()
         feasible = Feasible(problem.limits)
         if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
             return _everything(problem)
@@ -88,12 +89,12 @@ class Relaxation(Solver):
             rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
             return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
         if all(isinstance(term.metric, MomentMetric) for term in terms):
-            return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or WarmStart()))
+            return _or_greedy(problem, terms, Moments(problem, terms, feasible, progress, warm or WarmStart()).run())
         for term in terms:
             if own := getattr(term.metric, "solve_relaxed", None):
                 return own(problem, terms, feasible, progress)
         with share_part(0.25, 1):
-            return cover.solve_mixture(problem, [_with_state(problem, term) for term in terms], feasible, progress)
+            return Mixture(problem, [_with_state(problem, term) for term in terms], feasible, progress).run()
 
 
 def _with_state(problem: Problem, term: Term) -> Term:
@@ -158,27 +159,37 @@ def rank_incrementally(problem: Problem, terms: list[Term], k: int, progress: Re
     return ranking
 
 
-def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: WarmStart) -> Draft:
-    objective = problem.objective
-    metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
-    warm.prepared = warm.prepared or [prepare(metric) for metric in metrics]
-    coefficients = moment_coefficients(terms, problem.size)
-    quadratic = Quadratic(warm.prepared, coefficients, objective.linear / problem.size, feasible)
-    history: list[dict[str, float]] = []
+class Moments(PoolDriver):
+    """The driver of a pool whose metrics are quadratic in the mask."""
 
-    def record(step: dict[str, float]) -> None:
-        shifted = {name: value + objective.constant for name, value in step.items()}
-        history.append({"step": len(history), **shifted})
-        progress(history[-1])
+    def __init__(
+        self, problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: WarmStart
+    ) -> None:
+        super().__init__(problem, terms, feasible, progress)
+        self.warm, self.tolerance = warm, warm.tolerance
 
-    start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
-    relaxed = relax_mask(quadratic, start, warm.tolerance, record)
-    warm.mask = relaxed.p
-    bound = certified(problem.pool, metrics, coefficients, quadratic.linear, feasible, relaxed.best, objective.constant)
-    bound += rounding_of(objective.margin, terms=8)
-    selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
-    value = relaxed.value + objective.constant
-    return Draft(selected, p.float(), price * feasible.weights, bound, value, tuple(history))
+    def init(self) -> None:
+        """The objective as a quadratic, and the point to start from."""
+        problem, warm = self.problem, self.warm
+        self.metrics = [term.metric for term in self.diversity if isinstance(term.metric, MomentMetric)]
+        warm.prepared = warm.prepared or [prepare(metric) for metric in self.metrics]
+        coefficients = moment_coefficients(self.diversity, problem.size)
+        self.quadratic = Quadratic(warm.prepared, coefficients, problem.objective.linear / problem.size, self.feasible)
+        self.start = _first_guess(problem, self.quadratic) if warm.mask is None else warm.mask
+
+    def step(self) -> None:
+        """The fractional optimum."""
+        self.relaxed = relax_mask(self.quadratic, self.start, self.tolerance, self.note)
+        self.warm.mask = self.relaxed.p
+
+    def postprocess(self) -> Draft:
+        """The optimum rounded and improved by swaps, with an upper bound."""
+        objective, quadratic, relaxed = self.problem.objective, self.quadratic, self.relaxed
+        given = quadratic.coefficients, quadratic.linear, self.feasible, relaxed.best, objective.constant
+        bound = certified(self.problem.pool, self.metrics, *given) + rounding_of(objective.margin, terms=8)
+        selected, price, p = to_mask(quadratic, relaxed, self.tolerance / 4, self.note)
+        value = relaxed.value + objective.constant
+        return Draft(selected, p.float(), price * self.feasible.weights, bound, value, tuple(self.history))
 
 
 def relax_mask(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record) -> Ascent:
