@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 from datamask.config import load_config
-from datamask.selection import calibration
+from datamask.selection import arrays, calibration, stage
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
-from datamask.selection.sharded import corpus_selection
+from datamask.selection.sharded import candidates
 from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("read features", corpus_selection, "_gather_features"),
-    ("read words", corpus_selection, "words_of"),
-    ("solve", corpus_selection, "solve_problem"),
+    ("read features", candidates, "_gather_rows"),
+    ("read words", candidates, "words_of"),
+    ("solve", arrays, "solve_problem"),
     ("calibration", calibration, "diversity_span"),
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
@@ -60,7 +60,7 @@ def main() -> None:
     first = shards[0]
     groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
     some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
-    corpus_selection.select_corpus([replace(first, groups=groups, **some)], config.selection)
+    stage.select_jointly([replace(first, groups=groups, **some)], config.selection)
     seconds: dict[str, float] = {}
     for name, module, function in PARTS:
         setattr(module, function, timed(getattr(module, function), seconds, name))
@@ -70,7 +70,7 @@ def main() -> None:
         seconds.clear()
         coverage = config.selection.coverage.model_copy(update={"search": longer})
         began = time.process_time()
-        facts = corpus_selection.select_corpus(shards, config.selection.model_copy(update={"coverage": coverage})).facts
+        facts = stage.select_jointly(shards, config.selection.model_copy(update={"coverage": coverage})).facts
         seconds["in all"] = time.process_time() - began
         columns.append([*(f"{seconds.get(name, 0.0):.1f}" for name in names[:-1]), f"{facts['gap']:.2%}"])
     print("| part, processor s | " + " | ".join(f"search {longer:g}" for longer in arguments.search) + " |")

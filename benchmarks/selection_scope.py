@@ -16,8 +16,8 @@ from selection_scale import embedded
 from datamask.config import Config, Select
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.corpus_selection import select_corpus
 from datamask.selection.sharded.moment_rounds import select_shards
+from datamask.selection.stage import select_jointly
 
 
 @dataclass
@@ -66,7 +66,7 @@ def main() -> None:
     shuffled = np.array_split(np.random.default_rng(0).permutation(rows), arguments.shards)
     print(f"| shards ({arguments.shards}) | scope | objective |\n|---|---|---|")
     for name, parts in (("sorted by topic", sorted_parts), ("random", shuffled)):
-        together = select_corpus(shards(parts), settings)
+        together = select_jointly(shards(parts), settings)
         print(
             f"| {name} | corpus, joint | {value(parts, [each.read('selected')[0] for each in together.decided]):.5f} |",
             flush=True,
@@ -78,7 +78,7 @@ def main() -> None:
             masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
         reads = max(shard.reads for shard in made)
         print(f"| {name} | corpus, in groups, {reads} read | {value(parts, masks):.5f} |", flush=True)
-        alone = [select_corpus([shard], settings).selected for shard in shards(parts)]
+        alone = [select_jointly([shard], settings).selected for shard in shards(parts)]
         print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
     print(f"bound of the whole corpus: {together.facts['upper_bound']:.5f}")
 

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 SAMPLE = 2000  # documents of the larger sample
 REPORTED = 5_000  # documents after which the report hardly grows: report/examples.py draws 500 of each choice, a tenth
-JOINT_DOCUMENTS = 500_000  # up to so many are selected from as one problem (selection/sharded/corpus_selection.py)
+JOINT_DOCUMENTS = 500_000  # up to so many are selected from as one problem (selection/stage.py)
 FITTED = ("tokenizer", "encoder")
 FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
 

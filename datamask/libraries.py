@@ -15,7 +15,7 @@ FIRST = (
 )  # fmt: skip  # what the first stages need
 REST = (
     "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
-    "datamask.filter.duplicates", "datamask.selection.sharded.corpus_selection",
+    "datamask.filter.duplicates", "datamask.selection.stage",
     "datamask.selection.solvers.relaxation", "datamask.release.staging", "datamask.report.report",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from datamask import cli
 from datamask.costs import JOINT_DOCUMENTS, Costs, StageCost, _fit, _Measured
 from datamask.pipeline import STAGES
-from datamask.selection.sharded import corpus_selection as corpus
+from datamask.selection import stage
 from tests.flows.conftest import SMALL, write_shard
 
 GB = 10**9
@@ -35,7 +35,7 @@ def test_rounds_are_shared_and_prices_of_a_large_corpus_too():
     assert export.hours(100_000, 10) == pytest.approx(1)
     assert prices.hours(500_000, 10) == pytest.approx(50)
     assert prices.hours(600_000, 10) == pytest.approx(6)
-    assert JOINT_DOCUMENTS == corpus.JOINT_DOCUMENTS
+    assert JOINT_DOCUMENTS == stage.JOINT_DOCUMENTS
 
 
 def test_the_stages_are_those_that_the_documentation_lists():

@@ -19,7 +19,7 @@ from datamask.config import Config, Quota, Select
 from datamask.filter import duplicates, find_duplicates
 from datamask.maps import Mapper, here
 from datamask.selection.cover import cover_shards as covering
-from datamask.selection.sharded import budget_cuts, grouped_corpus, moment_rounds
+from datamask.selection.sharded import grouped_corpus, moment_rounds
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
 
@@ -86,7 +86,7 @@ BUDGETS = [
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these documents were more than the constant number of which some numbers are held."""
     monkeypatch.setattr(grouped_corpus, "HELD", 0)
-    monkeypatch.setattr(budget_cuts, "SORTED", 100)
+    monkeypatch.setattr(grouped_corpus, "SORTED", 100)
 
 
 @pytest.mark.slow

@@ -72,10 +72,11 @@ def select(
     pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
     if len(words.leaked):
         return _without(pool, words.leaked, asked, progress)
-    return _solved(pool, asked, progress)
+    return select_from(pool, asked, progress)
 
 
-def _solved(pool: Pool, settings: ResolvedSelect, progress: Report | None) -> Selection:
+def select_from(pool: Pool, settings: ResolvedSelect, progress: Report | None = None) -> Selection:
+    """The selection from a pool, whatever the order of its documents."""
     order = in_order_of_content(pool, settings.seed)
     if order is None:
         return solve_problem(make_problem(pool, settings), progress)
@@ -92,7 +93,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress:
     rest = np.setdiff1d(np.arange(len(pool)), leaked)
     if not len(rest):
         raise InputError("every document holds words in a row of the target; name a target from outside the pool")
-    return _solved(pool.take(rest), settings, progress).placed(rest, len(pool))
+    return select_from(pool.take(rest), settings, progress).placed(rest, len(pool))
 
 
 def solve_problem(problem: Problem, progress: Report | None = None) -> Selection:

@@ -7,6 +7,7 @@ Scope corpus: `learn_prices` selects from all shards as one pool and publishes t
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,17 +19,23 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import extensions, storage
-from datamask.config import Config
+from datamask.config import Config, ResolvedSelect
 from datamask.corpus.read import TOPIC
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
 from datamask.pipeline import STAGES
+from datamask.selection.arrays import select_from
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.metrics import pool_columns
-from datamask.selection.sharded.candidates import CandidateGroup, Candidates, gather_candidates, read_candidates
-from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, select_corpus
-from datamask.selection.sharded.grouped_corpus import ShardedSelection, UndecidedTooFew
+from datamask.selection.sharded.candidates import (
+    CandidateGroup,
+    Candidates,
+    gather_candidates,
+    gather_pool,
+    read_candidates,
+)
+from datamask.selection.sharded.grouped_corpus import ShardCandidates, ShardedSelection, UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import can_sum_moments
 from datamask.shares import share_part, tell_share
@@ -36,6 +43,7 @@ from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 from datamask.work import published
 
+JOINT_DOCUMENTS = 500_000  # greatest number of candidates that are solved as one pool
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -188,13 +196,32 @@ def solve_all_candidates(state: SelectionRun, ordered: Sequence[ShardFiles]) -> 
             shards.append(read_candidates(files, state.config))
             tell_share(len(shards) / len(ordered))
     with share_part(0.03, 0.97):
-        chosen = select_corpus(shards, state.config.selection)
+        chosen = select_jointly(shards, state.config.selection)
     rows = []
     with share_part(0.97, 1):
         for files, candidates, decided in zip(ordered, shards, chosen.decided, strict=True):
             rows.append(_decide(files, candidates, _arrays(decided), state))
             tell_share(len(rows) / len(ordered))
     return SelectionFacts(rows, _described(chosen, state))
+
+
+def select_jointly(shards: Sequence[ShardCandidates], settings: ResolvedSelect) -> ShardedSelection:
+    """Selects from all shards' candidates as one pool: `decided` has each shard's arrays, with `repeat` (n,) where
+    documents may be repeated; `facts` are `Selection.facts` without seconds.
+
+    :raises InputError: as `gather_pool` and `make_problem`.
+    """
+    with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
+        with share_part(0, 0.1):
+            pool = gather_pool(shards, settings, folder)
+        with share_part(0.1, 0.97):
+            chosen = select_from(pool, settings)
+    facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
+    columns = {"selected": chosen.selected, "probability": chosen.probability, "price": chosen.price}
+    columns |= {} if chosen.repeat is None else {"repeat": chosen.repeat}
+    ends = np.cumsum([len(shard) for shard in shards])[:-1]
+    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
+    return ShardedSelection([hand_on(None, "", **dict(zip(columns, own, strict=True))) for own in parts], facts)
 
 
 NOTHING = hand_on(
@@ -282,7 +309,7 @@ def _alone(candidates: Candidates, config: Config) -> tuple[Arrays, dict[str, ob
         nothing = round((settings.select_ratio or 0) * count) == 0
     if nothing:
         return {"selected": none.astype(bool), "probability": none, "price": none}, {"objective": None}
-    chosen = select_corpus([candidates], settings)
+    chosen = select_jointly([candidates], settings)
     return _arrays(chosen.decided[0]), {**settings.facts(), **chosen.facts, "scope": "shard"}
 
 

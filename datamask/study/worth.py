@@ -34,9 +34,8 @@ from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
-from datamask.selection.sharded.candidates import Candidates, read_candidates
-from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, gather_pool
-from datamask.selection.stage import mask_shard
+from datamask.selection.sharded.candidates import Candidates, gather_pool, read_candidates
+from datamask.selection.stage import JOINT_DOCUMENTS, mask_shard
 from datamask.selection.topics import model_path
 from datamask.stages import ShardFiles, recorded
 from datamask.study.run import Tell
@@ -257,7 +256,7 @@ def _gain(
     if sum(map(len, candidates)) > JOINT_DOCUMENTS:
         return None
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-        problem = make_problem(gather_pool(candidates, config.selection, folder, lambda rows: None), config.select)
+        problem = make_problem(gather_pool(candidates, config.selection, folder), config.select)
         values = [problem.objective.evaluate(torch.from_numpy(np.concatenate(mask))) for mask in (after, before)]
     return values[0].objective - values[1].objective
 

@@ -6,21 +6,20 @@ Without a GPU on a fake one, which refuses to mix devices (`fake_device`); with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from datamask.config import Select
+from datamask.config import Config, Select
 from datamask.errors import ConfigError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded import corpus_selection as corpus
-from datamask.selection.sharded import moment_rounds
+from datamask.selection.sharded import moment_rounds, moment_sums
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device
@@ -42,15 +41,24 @@ BUDGETS = {
 
 
 @contextmanager
+def picked(device: torch.device) -> Iterator[None]:
+    """As if the settings' device were this one, in all that the groups' driver runs."""
+    with ExitStack() as stack:
+        for module in (moment_rounds, moment_sums):
+            stack.enter_context(mock.patch.object(module, "pick_device", lambda name: device))
+        yield
+
+
+@contextmanager
 def fake() -> Iterator[torch.device]:
-    with fake_device() as device, mock.patch.object(corpus, "pick_device", lambda name: device):
+    with fake_device() as device, picked(device):
         yield device
 
 
 @contextmanager
 def gpu() -> Iterator[torch.device]:
     device = torch.device("cuda")
-    with mock.patch.object(corpus, "pick_device", lambda name: device):
+    with picked(device):
         yield device
 
 
@@ -109,13 +117,13 @@ def test_another_device_gives_the_same_selection():
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF"])
-def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch):
-    monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 30)
+def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch, tmp_path):
     monkeypatch.setattr(moment_rounds, "SAMPLE", 20)
     parts = np.array_split(np.arange(COUNT), 3)
     shards = [Rows(FEATURES[p], QUALITY[p], TOKENS[p], {"domain": GROUPS["domain"][p]}) for p in parts]
     with place():
-        found = corpus.select_corpus(shards, settings(algorithm=algorithm, **BUDGETS[budget]))
+        config = Config(select=settings(algorithm=algorithm, **BUDGETS[budget]))
+        found = moment_rounds.select_shards(shards, config, str(tmp_path))
     assert found.selected.sum() == found.facts["selected"]
     assert found.facts["upper_bound"] >= found.facts["objective"]
 

@@ -14,7 +14,6 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
-from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_rounds as rounds
 from datamask.selection.sharded import moment_sums
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
@@ -150,21 +149,6 @@ def test_room_for_all_is_the_joint_solve_problem():
     _, mask, _ = run(data, shards(data, np.arange(3000), 3), settings, room=3000)
     reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
     assert reached == pytest.approx(solve_problem(problem).objective, rel=1e-3)
-
-
-def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
-    data = documents(2000)
-    made, _ = shards(data, np.arange(2000), 4)
-    made.insert(1, Rows(data[0][:0], data[1][:0], data[2][:0]))
-    settings = Select(select_ratio=0.1, algorithm="pairwise")
-    alone = corpus.select_corpus(made, settings)
-    assert [shard.reads for shard in made] == [1, 0, 1, 1, 1]
-    monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 1000)
-    together = corpus.select_corpus(made, settings)
-    assert [shard.reads for shard in made] == [2, 0, 2, 2, 2]
-    assert [len(decided.read("selected")[0]) for decided in together.decided] == [500, 0, 500, 500, 500]
-    assert together.facts["objective"] == pytest.approx(alone.facts["objective"], rel=5e-3)
-    assert together.selected.sum() == 200
 
 
 def test_what_has_no_sums_is_gathered():

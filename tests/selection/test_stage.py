@@ -182,7 +182,7 @@ def test_rows_of_two_widths_in_a_shard_are_refused(shards, tmp_path):
 def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
     work, config = str(tmp_path / "work"), configured(algorithm="coverage", coverage={"atoms": {"embedding": 1.0}})
     prices = learn_prices(shards, config, work)
-    with pytest.raises(InputError, match="of 12 dimensions, others have 8"):
+    with pytest.raises(InputError, match="features of 8 and of 12 dimensions"):
         extend_prices([*shards, write_shard(tmp_path / "work", "new", 9, width=8)], prices, config, work)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,17 +10,23 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from datamask.config import COPY_COLUMNS, Config
+from datamask.config import COPY_COLUMNS, Config, ResolvedSelect
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
+from datamask.devices import pick_device
 from datamask.errors import ConservationError, InputError
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand_on, handed
-from datamask.selection.cover.counting import read_ngrams
+from datamask.selection.cover.counting import read_ngrams, words_of
 from datamask.selection.metrics import pool_columns
+from datamask.selection.problem.pool import Pool
+from datamask.selection.sharded.grouped_corpus import ShardCandidates
 from datamask.selection.sparse_rows import stack_rows
+from datamask.shares import tell_share
 from datamask.stages import ShardFiles
-from datamask.storage import open_parquet, read_table
+from datamask.storage import open_parquet, read_table, scratch_array
+
+IN_MEMORY_BYTES = 1 << 30  # greatest size of features held in memory; larger ones lie in a temporary file
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,29 +150,54 @@ class CandidateGroup:
         :raises InputError: shards whose features differ in width.
         """
         index, ends = self.facts.read("index", "ends")
-        found: np.ndarray | None = None
-        start = 0
-        for path, end in zip(self.vectors, ends.tolist(), strict=True):
-            if end > start:
-                rows = vectors_of(path)
-                if found is None:
-                    found = np.empty((self.count, rows.shape[1]), rows.dtype)
-                if rows.shape[1] != found.shape[1]:
-                    raise InputError(
-                        f"{path}: features of {rows.shape[1]} dimensions, others have {found.shape[1]}; "
-                        "embed all shards with one encoder"
-                    )
-                found[start:end] = rows[index[start:end]]
-            start = end
-        assert found is not None, "a group without candidates has no features"
-        return found
+        places = zip(self.vectors, np.split(index, ends[:-1]), strict=True)
+        return _gather_rows((vectors_of(path)[at] for path, at in places if len(at)), self.count)
 
     def ngrams(self) -> csr_array:
         """(N, buckets) counts of hashed n-grams."""
         index, ends = self.facts.read("index", "ends")
-        starts = [0, *ends[:-1].tolist()]
-        pairs = zip(self.words, starts, ends.tolist(), strict=True)
-        return stack_rows([read_ngrams(path, index[start:end], self.buckets) for path, start, end in pairs])
+        places = zip(self.words, np.split(index, ends[:-1]), strict=True)
+        return stack_rows([read_ngrams(path, at, self.buckets) for path, at in places])
+
+
+def gather_pool(shards: Sequence[ShardCandidates], settings: ResolvedSelect, folder: str) -> Pool:
+    """The pool of all shards' candidates. folder: for features that do not fit into memory.
+
+    :raises InputError: no shard has a candidate, features differ in width, or as `Pool`.
+    """
+    present = [shard for shard in shards if len(shard)]
+    if not present:
+        raise InputError("no document is left to select from; loosen the filters")
+    features = _gather_rows((shard.features() for shard in present), sum(map(len, present)), folder)
+    tell_share(0.25)
+    return Pool(
+        features,
+        np.concatenate([shard.quality for shard in present]),
+        np.concatenate([shard.tokens for shard in present]),
+        {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
+        device=pick_device(settings.device),
+        **words_of(present, settings),
+    )
+
+
+def _gather_rows(parts: Iterable[np.ndarray], count: int, folder: str = "") -> np.ndarray:
+    """Rows (count, d) of all parts in one array: in memory, or of a folder in a file there if it is large."""
+    gathered: np.ndarray | None = None
+    start = 0
+    for rows in parts:
+        if gathered is None:
+            shape = (count, rows.shape[1])
+            large = bool(folder) and 2 * count * rows.shape[1] > IN_MEMORY_BYTES
+            gathered = scratch_array(f"{folder}/features", np.float16, shape) if large else np.empty(shape, rows.dtype)
+        if rows.shape[1] != gathered.shape[1]:
+            raise InputError(
+                f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "
+                "embed all shards with one encoder"
+            )
+        gathered[start : start + len(rows)] = rows
+        start += len(rows)
+    assert gathered is not None, "a group without candidates has no features"
+    return gathered
 
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:

@@ -30,13 +30,14 @@ from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import Term
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.sharded.budget_cuts import Filling, ascending
 from datamask.selection.sharded.grouped_corpus import (
+    Filling,
     Group,
     GroupedCorpus,
     ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
+    ascending,
     fits_limits,
     quality_of,
 )
