@@ -97,7 +97,7 @@ def ours(
     index = storage.write_output(f"{work}/index/x.parquet", "x", schema, [table])
     began = time.perf_counter()
     files = ShardFiles(shard, index=index)
-    files = ShardFiles(shard, index=index, leaks=find_leaks(files, config, work))
+    files = ShardFiles(shard, index=index, leaks=find_leaks(files.shard, config, work))
     common = common_rows([files], config)
     found = contaminated(files, config, common)
     if but:

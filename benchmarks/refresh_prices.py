@@ -43,7 +43,7 @@ def write_days(
     """The candidates as shards of their own, a list for each day."""
     tables: dict[str, list[pa.Table]] = {name: [] for name in FILES}
     for files in all_files:
-        files = replace(files, atoms=files.atoms or count_shard(files, config, str(work)))
+        files = replace(files, atoms=files.atoms or count_shard(files.shard, config, str(work)))
         candidates = read_candidates(files, config)
         index = storage.read_table(files.index.path)
         index = index.filter(pa.compute.is_null(index["reason"]))

@@ -129,7 +129,7 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
             if what == "languages":
                 return identify_shard(shards[number], config, work)
             if what == "test items":
-                return ShardFiles(shards[number], leaks=find_leaks(files[number], config, work))
+                return ShardFiles(shards[number], leaks=find_leaks(files[number].shard, config, work))
             if what == "duplicates":
                 return replace(files[number], signatures=sign_shard(shards[number], config, work))
             stripe = Stripe(number, [RowRange(number, 0, SHARD - 1)], SHARD)

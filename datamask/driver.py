@@ -1,7 +1,8 @@
 """Starts each stage when what it reads is there: for a shard on its own, or for the whole corpus.
 
 A batch of shards goes on to its next stage whatever the other batches do, and a failed shard falls out alone. Stages
-that the first decisions over the corpus do not wait for work in the room that the others leave.
+of one reading of the text begin together on a batch, when what each of them reads is there. Stages that the first
+decisions over the corpus do not wait for work in the room that the others leave.
 """
 
 from __future__ import annotations
@@ -45,11 +46,10 @@ class Driver:
         self.results: dict[str, Any] = {}  # of stages that make no file of a shard
         self._first = self.with_reads(first) if first else set(self.stages)
         self._batches = engine.batches(list(self.files))
-        self._batch_reads = {name: self._reads_of_a_batch(name) for name in self.stages}
-        numbers = range(len(self._batches))
-        self._missing = {name: [len(own)] * len(numbers) for name, own in self._batch_reads.items()}
-        # the batches that have what they read of their own, as heaps: the first of them begins first
-        self._ready = {name: [] if own else list(numbers) for name, own in self._batch_reads.items()}
+        self._waits: dict[str, set[str]] = {}  # of each stage, what those of its reading wait for
+        self._batch_reads: dict[str, set[str]] = {}  # of these, what a batch goes on from alone
+        self._missing: dict[str, list[int]] = {}  # of them, how many each batch waits for
+        self._ready: dict[str, list[int]] = {}  # the batches that wait for none, as heaps: the first begins first
         self._ended: Counter[str] = Counter()  # batches, by their stage
         self._lost = 0  # shards that failed before the selection, after which decisions are made again
         self._saw: dict[str, int] = {}  # `_lost` when a stage of rounds began that has ended
@@ -73,12 +73,26 @@ class Driver:
 
     def drive(self) -> None:
         """Runs every stage; raises the first error that is not a shard's own."""
+        self._prepare()
         while not all(self.is_over(name) for name in self.stages):
             self._begin_what_can()
             if not self._under_way.total():
                 raise RuntimeError(f"no stage can begin, and these have not run: {self._waiting()}")
             self._take(*self.engine.next(self._events))
         self._begin_what_can()  # looks at the last
+
+    def _prepare(self) -> None:
+        numbers = range(len(self._batches))
+        for name, stage in self.stages.items():
+            self._waits[name] = set().union(*(self.reads[one.name] for one in self._begun_with(stage)))
+            own = self._batch_reads[name] = self._reads_of_a_batch(name)
+            self._missing[name] = [len(own)] * len(numbers)
+            self._ready[name] = [] if own else list(numbers)
+
+    def _begun_with(self, stage: Stage) -> list[Stage]:
+        """The stages of the same reading, the first of which stands for all."""
+        same = [one for one in self.stages.values() if one.reading == stage.reading]
+        return same if stage.reading else [stage]
 
     def is_over(self, name: str) -> bool:
         """Whether all shards are through a stage, or it has decided on those that are left."""
@@ -109,7 +123,9 @@ class Driver:
                 self._looked.add(name)
                 self.look_at(stage)
         for name, stage in self.stages.items():
-            if not all(self.is_over(read) for read in self.reads[name] - self._batch_reads[name]):
+            if stage is not self._begun_with(stage)[0]:
+                continue
+            if not all(self.is_over(read) for read in self._waits[name] - self._batch_reads[name]):
                 continue
             if stage.by == "shard":
                 while self._ready[name] and self._has_room(stage):
@@ -125,27 +141,30 @@ class Driver:
                     future.add_done_callback(partial(self._tell, stage, 0))
 
     def _reads_of_a_batch(self, name: str) -> set[str]:
-        """The stages that a batch goes on from alone, of those that a stage reads; the others it reads as a whole."""
+        """The stages that a batch goes on from alone, of those that a stage waits for; the others are to be over."""
         if self.stages[name].by != "shard":
             return set()
-        read = {self.stages[read] for read in self.reads[name]}
+        read = {self.stages[read] for read in self._waits[name]}
         return {stage.name for stage in read if stage.by == "shard" and not stage.together}
 
     def _has_room(self, stage: Stage) -> bool:
         """Whether the stage may begin a task: one that is not needed first, in the room that the others leave."""
-        if stage.name in self._first or self.config.run.address or all(self.is_over(name) for name in self._first):
+        group = {one.name for one in self._begun_with(stage)}
+        if group & self._first or self.config.run.address or all(self.is_over(name) for name in self._first):
             return True
         others = sum(count for name, count in self._under_way.items() if name not in self._first)
         return others < max(1, self.engine.workers // 2)
 
     def _begin_batch(self, stage: Stage, number: int) -> None:
         batch = [self.files[name] for name in self._batches[number] if name in self.files]
+        group = self._begun_with(stage)
         if not self._ended[stage.name] + self._under_way[stage.name]:  # the first
-            self.look_before(stage)
-            self.engine.board.begin(stage.name, len(self.files), self.rows)
+            for one in group:
+                self.look_before(one)
+                self.engine.board.begin(one.name, len(self.files), self.rows)
         self._under_way[stage.name] += 1
         if batch:
-            future = self.engine.begin_batch(stage, batch, self.given(stage))
+            future = self.engine.begin_batch(group, batch, [self.given(one) for one in group])
             future.add_done_callback(partial(self._tell, stage, number))
         else:  # all of them have failed
             self._events.put((stage, number, None))
@@ -180,14 +199,16 @@ class Driver:
             self._take_rounds(stage, *ended)
 
     def _take_batch(self, stage: Stage, number: int, future: Pending | None) -> None:
-        self._ended[stage.name] += 1
+        group = self._begun_with(stage)
+        ended = {one.name for one in group}
+        self._ended.update(ended)
         for name, read in self._batch_reads.items():
-            if stage.name in read:
-                self._missing[name][number] -= 1
+            if here := read & ended:
+                self._missing[name][number] -= len(here)
                 if not self._missing[name][number]:
                     heappush(self._ready[name], number)
         batch = [self.files[name] for name in self._batches[number] if name in self.files]
-        through = self.engine.end_batch(stage, batch, future) if future else []
+        through = self.engine.end_batch(group, batch, future) if future else []
         passed = {files.shard.name: files for files in through}
         for files in batch:
             name = files.shard.name
@@ -197,7 +218,8 @@ class Driver:
                 del self.files[name]
                 self._lost += stage.name != "mask"
         if self.is_over(stage.name):
-            self.engine.board.end(stage.name)
+            for one in group:
+                self.engine.board.end(one.name)
 
     def _take_rounds(self, stage: Stage, saw: int, found: Any) -> None:
         if saw != self._lost:

@@ -93,7 +93,8 @@ class Engine:
 
     def wait_for_libraries(self, work: Work) -> None:
         """Waits until what the work needs is loaded, as far as it is being loaded."""
-        if work.stage.name not in LIGHT and not (work.stage.name in FITTED and prepared_by_numpy(self.config)):
+        light = {*LIGHT, *FITTED} if prepared_by_numpy(self.config) else {*LIGHT}
+        if not {stage.name for stage in work.stages} <= light:
             loaded()
 
     def log(self, text: str, level: int = logging.INFO) -> None:
@@ -227,11 +228,13 @@ class Engine:
         size = self.config.run.shards_per_task or self.size(len(shards))
         return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
 
-    def begin_batch(self, stage: Stage, batch: Sequence[ShardFiles], given: Mapping[str, Any]) -> Pending:
-        """Begins a stage on some shards."""
-        return self.submit(BatchWork(stage, self.config, batch, given))
+    def begin_batch(
+        self, stages: Sequence[Stage], batch: Sequence[ShardFiles], given: Sequence[Mapping[str, Any]]
+    ) -> Pending:
+        """Begins stages on some shards, more than one if they are of one reading. given: of each."""
+        return self.submit(BatchWork(stages, self.config, batch, given))
 
-    def end_batch(self, stage: Stage, batch: Sequence[ShardFiles], future: Pending) -> list[ShardFiles]:
+    def end_batch(self, stages: Sequence[Stage], batch: Sequence[ShardFiles], future: Pending) -> list[ShardFiles]:
         """The shards that came through; the others are in `failures`.
 
         :raises StorageError: no other shard could be finished either. :raises MissingExtraError: likewise.
@@ -246,16 +249,19 @@ class Engine:
             raise
         except Exception as error:  # the task itself was lost: a worker killed too often, a time limit
             results = ()
-            failures = [ShardFailure(files.shard.name, stage.name, describe(error), False) for files in batch]
+            failures = [ShardFailure(files.shard.name, stages[0].name, describe(error), False) for files in batch]
         for result in results:
             shard = result.files.shard
-            self.board.complete(stage.name, shard.name, shard.rows or 0, result.seconds, result.cached, result.in_place)
             times = self.times.setdefault(shard.name, ShardTimes())
-            times.seconds[stage.name] = round(result.seconds, 3)
-            if not result.cached:
-                times.worked.append(stage.name)
+            for stage, made in zip(stages, result.made, strict=True):
+                rows = shard.rows or 0
+                self.board.complete(stage.name, shard.name, rows, made.seconds, made.cached, result.in_place)
+                times.seconds[stage.name] = round(made.seconds, 3)
+                if not made.cached:
+                    times.worked.append(stage.name)
         for failure in failures:
-            self.board.fail(stage.name, failure.shard)
+            for stage in stages:
+                self.board.fail(stage.name, failure.shard)
         self.failures.extend(failures)
         return [result.files for result in results]
 

@@ -20,13 +20,14 @@ POLL = 0.2  # seconds between looks for a free device
 
 
 @contextmanager
-def on_gpu(stage: str, config: Config) -> Iterator[Config]:
+def on_gpu(stages: Sequence[str], config: Config) -> Iterator[Config]:
     """The configuration with a GPU of its own in `encoder.device` and `select.device`, until the block ends.
 
-    Unchanged where the stage needs none, `run.gpus` is 0, or the machine has none. A device that a setting names by
+    Unchanged where no stage needs one, `run.gpus` is 0, or the machine has none. A device that a setting names by
     its number, and "cpu", stay. Waits while all devices are leased.
     """
-    devices = visible()[: config.run.gpus] if needs_gpu(stage, config) else []
+    needed = any(needs_gpu(stage, config) for stage in stages)
+    devices = visible()[: config.run.gpus] if needed else []
     if not devices:
         yield config
         return

@@ -46,6 +46,7 @@ class Stage:
     together: bool = False  # no shard goes on before all are through, and have been looked at
     sums: bool = False  # it adds floats in threads of libraries, so their number must be the same everywhere
     says: str = "run"  # what its one task does; {model}: the encoder's name
+    reading: int = 0  # of a shard's text, in which the stages of the same number are made together; 0: none, or its own
 
     def call(self, **given: Any) -> Any:
         """What the stage's function returns; it is given those of these values that its parameters name."""
@@ -156,6 +157,7 @@ STAGES = {
             settings=_READING,
             run="datamask.filter.signatures:sign_shard",
             makes="signatures",
+            reading=1,
         ),
         Stage(
             "index",
@@ -167,6 +169,28 @@ STAGES = {
             run="datamask.corpus.index:index_shard",
             together=True,
             makes="index",
+            reading=1,
+        ),
+        Stage(
+            "atoms",
+            "shard",
+            "atoms",
+            ("convert",),
+            settings=_READING,
+            run="datamask.selection.cover.counting:count_shard",
+            makes="atoms",
+            reading=1,
+        ),
+        Stage(
+            "leaks",
+            "shard",
+            "leaks",
+            ("convert",),
+            version=4,
+            settings=_READING,
+            run="datamask.filter.leaks:find_leaks",
+            makes="leaks",
+            reading=1,
         ),
         Stage(
             "embed",
@@ -177,6 +201,7 @@ STAGES = {
             run="datamask.encoders.embed:embed_shard",
             makes="embeddings",
             sums=True,
+            reading=2,
         ),
         Stage(
             "topics",
@@ -200,11 +225,8 @@ STAGES = {
             run="datamask.quality.score:score_shard",
             makes="scores",
             sums=True,
+            reading=2,
         ),
-        Stage(
-            "atoms", "shard", "atoms", ("index",), run="datamask.selection.cover.counting:count_shard", makes="atoms"
-        ),
-        Stage("leaks", "shard", "leaks", ("index",), version=4, run="datamask.filter.leaks:find_leaks", makes="leaks"),
         Stage(
             "filter",
             "rounds",

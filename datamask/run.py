@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,8 @@ from datamask.api import Release
 from datamask.checks import check_devices, check_packages, check_settings, encoder_caution
 from datamask.config import Config
 from datamask.corpus.identify import wanted as languages_wanted
-from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
+from datamask.corpus.quarantine import check_quarantine
 from datamask.corpus.read import TOPIC
 from datamask.driver import Driver
 from datamask.engine import Engine, Threads
@@ -110,7 +110,13 @@ def wanted(config: Config, forgets: bool = False) -> list[Stage]:
         "copies": config.counts_copies or forgets,
         "prices": config.selection.scope == "corpus",
     }
-    return [stage for name, stage in STAGES.items() if name not in BY_RUN and needed.get(name, True)]
+    # a scorer reads the vectors that are made of the whole shard before; a network takes so long that it reads alone
+    apart = {"embed"} if config.quality.reads_encoder or not static else set[str]()
+    return [
+        replace(stage, reading=0) if name in apart else stage
+        for name, stage in STAGES.items()
+        if name not in BY_RUN and needed.get(name, True)
+    ]
 
 
 def stage_reads(config: Config, forgets: bool = False) -> dict[str, set[str]]:

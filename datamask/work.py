@@ -11,12 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from datamask import storage
 from datamask.arithmetic import prepared_by_numpy, same_arithmetic
 from datamask.config import Config
 from datamask.corpus.plan import Shard
+from datamask.corpus.reading import ShardReading, in_one_reading
 from datamask.errors import (
     LESS_MEMORY,
     DatamaskError,
@@ -31,18 +33,35 @@ from datamask.gpus import on_gpu
 from datamask.pipeline import Stage
 from datamask.progress import reporter
 from datamask.shares import hear_shares
-from datamask.stages import Progress, ShardFiles
+from datamask.stages import ShardFiles
 from datamask.surroundings import machines_fault
 
 
 @dataclass(frozen=True)
-class ShardResult:
-    """A shard after a stage."""
+class Made:
+    """What a stage did for a shard."""
 
-    files: ShardFiles
     seconds: float
     cached: bool
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A shard after a stage, or after those of one reading."""
+
+    files: ShardFiles
+    made: tuple[Made, ...]  # by each stage
     in_place: bool = False  # it is read where it lies: there was nothing to do, and nothing to keep
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages."""
+        return sum(made.seconds for made in self.made)
+
+    @property
+    def cached(self) -> bool:
+        """Whether every file was there."""
+        return all(made.cached for made in self.made)
 
 
 @dataclass(frozen=True)
@@ -93,6 +112,8 @@ class Work(ABC):
     def __init__(self, stage: Stage, label: str, config: Config) -> None:
         """:param label: what it is in the run's list of tasks."""
         self.stage, self.label, self.config = stage, label, config
+        self.name = stage.name
+        self.stages: tuple[Stage, ...] = (stage,)
 
     @abstractmethod
     def __call__(self) -> Done:
@@ -100,12 +121,20 @@ class Work(ABC):
 
 
 class BatchWork(Work):
-    """A stage that runs per shard, over some of them."""
+    """A stage that runs per shard, or stages of one reading, over some shards."""
 
-    def __init__(self, stage: Stage, config: Config, batch: Sequence[ShardFiles], given: Mapping[str, Any]) -> None:
-        """:param given: what the stage's function takes beside the shard, by name."""
-        super().__init__(stage, f"{stage.name}: {batch_label(batch)}", config)
-        self.batch, self.given = tuple(batch), dict(given)
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        config: Config,
+        batch: Sequence[ShardFiles],
+        given: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """:param given: what each stage's function takes beside the shard, by name."""
+        name = ", ".join(stage.name for stage in stages)
+        super().__init__(stages[0], f"{name}: {batch_label(batch)}", config)
+        self.name, self.stages = name, tuple(stages)
+        self.batch, self.given = tuple(batch), tuple(given)
 
     def __call__(self) -> Done:
         """:returns: a Done with a tuple of ShardResult, cached if every file was there.
@@ -116,39 +145,37 @@ class BatchWork(Work):
         done: list[ShardResult] = []
         failures: list[ShardFailure] = []
         cause: Exception | None = None
-        if self.stage.sums:
-            same_arithmetic()
-        with on_gpu(self.stage.name, self.config) as config:
+        with on_gpu([stage.name for stage in self.stages], self.config) as config:
             for files in self.batch:
                 name = files.shard.name
                 try:
-                    done.append(self._one(files, config, reporter(self.stage.name, name)))
-                except Exception as error:
+                    done.append(self._one(files, config))
+                except _StageError as failed:
+                    error = failed.error
                     if told := disk_full(error):  # no other shard could be written either
                         raise StorageError(told) from error
                     if isinstance(error, MissingExtraError):
-                        raise
+                        raise error from None
                     if here := machines_fault(error):
                         raise here from error
-                    failures.append(ShardFailure(name, self.stage.name, describe(error), is_retryable(error)))
+                    failures.append(ShardFailure(name, failed.stage, describe(error), is_retryable(error)))
                     cause = error
         if failures:
             raise ShardsFailed(tuple(done), tuple(failures)) from cause
         what = done[0].files.shard.name if len(done) == 1 else several(len(done), "shard")
-        return self._done(f"{self.stage.name} {what}", done)
+        return self._done(f"{self.name} {what}", done)
 
-    def _one(self, files: ShardFiles, config: Config, progress: Progress) -> ShardResult:
+    def _one(self, files: ShardFiles, config: Config) -> ShardResult:
+        """:raises _StageError: of the first stage that failed; the others have gone on to their end."""
         began = time.perf_counter()
-        given = {**self.given, "config": config, "files": files, "shard": files.shard, "progress": progress}
-        there = bool(self.stage.place) and storage.exists(self.stage.path(**given))
-        made = self.stage.call(**given)
-        seconds = time.perf_counter() - began
-        if isinstance(made, Shard):
-            in_place = self.stage.name == "convert" and not made.converted_from
-            cached = there or in_place
-            return ShardResult(replace(files, shard=made), 0.0 if cached else seconds, cached, in_place)
-        after = replace(files, **{self.stage.makes: made})
-        return ShardResult(after, 0.0 if made.cached else seconds, made.cached)
+        calls = [
+            partial(_call, stage, files, {**given, "config": config})
+            for stage, given in zip(self.stages, self.given, strict=True)
+        ]
+        alone = len(calls) == 1
+        reading = ShardReading(files.shard, config, files.index)
+        called = [calls[0](None)] if alone else in_one_reading(reading, calls)
+        return _result(files, self.stages, called, time.perf_counter() - began)
 
     def _done(self, what: str, done: Sequence[ShardResult]) -> Done:
         seconds = sum(result.seconds for result in done)
@@ -158,6 +185,51 @@ class BatchWork(Work):
             return Done(f"{what}: the output is there already", tuple(done), seconds, cached=True)
         rows = several(sum(result.files.shard.rows or 0 for result in done), "row")
         return Done(f"{what}: {rows} in {seconds:.1f} s", tuple(done), seconds)
+
+
+class _StageError(Exception):
+    """A stage has failed for a shard."""
+
+    def __init__(self, stage: str, error: Exception) -> None:
+        super().__init__(stage, error)
+        self.stage, self.error = stage, error
+
+
+@dataclass(frozen=True)
+class _Called:
+    """What a stage's function returned for a shard."""
+
+    made: Any
+    seconds: float  # that its thread worked
+    there: bool  # whether its file was there before
+
+
+def _call(stage: Stage, files: ShardFiles, given: Mapping[str, Any], reading: ShardReading | None) -> _Called:
+    """:raises _StageError: the stage has failed."""
+    began = time.thread_time()
+    if stage.sums:
+        same_arithmetic()
+    progress = reporter(stage.name, files.shard.name)
+    given = {**given, "files": files, "shard": files.shard, "progress": progress, "reading": reading}
+    try:
+        there = bool(stage.place) and storage.exists(stage.path(**given))
+        return _Called(stage.call(**given), time.thread_time() - began, there)
+    except Exception as error:
+        raise _StageError(stage.name, error) from error
+
+
+def _result(files: ShardFiles, stages: Sequence[Stage], calls: Sequence[_Called], seconds: float) -> ShardResult:
+    """The seconds of a reading are each stage's by the time that its thread worked."""
+    in_place, made = False, []
+    working = [call.seconds for call in calls if not call.there and not getattr(call.made, "cached", False)]
+    for stage, call in zip(stages, calls, strict=True):
+        if isinstance(call.made, Shard):
+            files, in_place = replace(files, shard=call.made), stage.name == "convert" and not call.made.converted_from
+            cached = call.there or in_place
+        else:
+            files, cached = replace(files, **{stage.makes: call.made}), call.made.cached
+        made.append(Made(0.0 if cached else seconds * call.seconds / (sum(working) or 1.0), cached))
+    return ShardResult(files, tuple(made), in_place)
 
 
 class OneWork(Work):
@@ -207,7 +279,7 @@ class RoundWork(Work):
         began = time.perf_counter()
         report = reporter(self.stage.name, self.label)
         found = []
-        with on_gpu(self.stage.name, self.config) as config:
+        with on_gpu([self.stage.name], self.config) as config:
             state = replace(self.state, config=config)
             for item, rows in zip(self.items, self.rows, strict=True):
                 counted = Counted(report, rows)

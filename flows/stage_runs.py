@@ -58,11 +58,11 @@ class Stages(Engine):
         if self.ended:
             raise EndedError
         self.wait_for_libraries(work)
-        gpu = needs_gpu(work.stage.name, self.config)
-        ready = self._ready.get((work.stage.name, type(work)))
+        gpu = any(needs_gpu(stage.name, self.config) for stage in work.stages)
+        ready = self._ready.get((work.name, type(work)))
         if ready is None:  # Prefect looks at a task's source each time that one is made
-            ready = configured(work.stage.name, self.config.run, gpu, isinstance(work, BatchWork))
-            self._ready[work.stage.name, type(work)] = ready
+            ready = configured(work.name, self.config.run, gpu, isinstance(work, BatchWork))
+            self._ready[work.name, type(work)] = ready
         with claiming_gpu(self.config.run) if gpu else nullcontext():
             future = self._runner.submit(ready, {"label": work.label, "work": work})
         return TaskRun(future)

@@ -10,7 +10,7 @@ from datamask.driver import Driver
 from datamask.engine import Engine
 from datamask.run import stage_reads, wanted
 from datamask.stages import ShardFiles
-from datamask.work import Done, ShardResult
+from datamask.work import Done, Made, ShardResult
 
 
 class Instant(Engine):
@@ -22,8 +22,10 @@ class Instant(Engine):
 
     def submit(self, work):
         future = Future()
-        future.set_result(Done("", [ShardResult(files, 0.0, False) for files in getattr(work, "batch", ())], 0.0))
-        self.order.append((work.stage.name, *(files.shard.name for files in getattr(work, "batch", ()))))
+        made = (Made(0.0, False),) * len(work.stages)
+        future.set_result(Done("", [ShardResult(files, made) for files in getattr(work, "batch", ())], 0.0))
+        shards = [files.shard.name for files in getattr(work, "batch", ())]
+        self.order += [(stage.name, *shards) for stage in work.stages]
         return future
 
     def rounds(self, stage, cached, rows, all_files=(), **given):

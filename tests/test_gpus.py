@@ -42,13 +42,13 @@ def test_two_tasks_at_a_time_have_a_device_each_and_a_third_waits(two):
     at_once, most, lock = 0, 0, threading.Lock()
 
     def first(_):
-        with gpus.on_gpu("embed", config()) as own:
+        with gpus.on_gpu(["embed"], config()) as own:
             together.wait()  # both inside
             both.append((own.encoder.device, own.select.device))
 
     def later(_):
         nonlocal at_once, most
-        with gpus.on_gpu("embed", config()):
+        with gpus.on_gpu(["embed"], config()):
             with lock:
                 at_once += 1
                 most = max(most, at_once)
@@ -65,7 +65,7 @@ def test_two_tasks_at_a_time_have_a_device_each_and_a_third_waits(two):
 
 
 def test_no_more_devices_than_the_run_may_claim(two):
-    with gpus.on_gpu("embed", config(1)) as own, gpus.leased(["4", "7"]) as other:
+    with gpus.on_gpu(["embed"], config(1)) as own, gpus.leased(["4", "7"]) as other:
         assert own.encoder.device == "cuda:0"
         assert other == 1
 
@@ -90,12 +90,12 @@ def test_a_device_of_a_killed_process_is_free_again(two):
     [("index", config()), ("embed", config(0)), ("score", config()), ("export", config())],
 )
 def test_stages_without_a_model_and_runs_without_gpus_claim_none(two, stage, given):
-    with gpus.on_gpu(stage, given) as own:
+    with gpus.on_gpu([stage], given) as own:
         assert own is given
     assert not list(two.iterdir())
 
 
 def test_a_device_that_is_named_stays(two):
     given = config(encoder={"device": "cpu"}, select={"device": "cuda:1"})
-    with gpus.on_gpu("mask", given) as own:
+    with gpus.on_gpu(["mask"], given) as own:
         assert (own.encoder.device, own.select.device) == ("cpu", "cuda:1")

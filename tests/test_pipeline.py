@@ -21,7 +21,8 @@ from datamask.stages import ShardFiles
 from tests.flows.conftest import SMALL, write_shard
 
 READ = {"languages", "signatures", "encoder", "quality", "index"}
-SCORED = {"embed", "score", "atoms", "leaks"}
+UNFITTED = {"atoms", "leaks"}  # with signatures: of the text alone
+SCORED = {"embed", "score"}
 DECIDED = {"filter", "duplicates", "prices", "mask"}
 OTHERWISE = {  # of the indifferent settings, another value
     "encoder.device": "cpu",
@@ -31,8 +32,8 @@ OTHERWISE = {  # of the indifferent settings, another value
     "duplicates.alarm": "stop",
 }
 CHANGES = {
-    "corpus.columns={url: link}": READ | SCORED | DECIDED,
-    "corpus.drop=[date]": (READ | SCORED | DECIDED) - {"encoder"},
+    "corpus.columns={url: link}": READ | UNFITTED | SCORED | DECIDED,
+    "corpus.drop=[date]": (READ | UNFITTED | SCORED | DECIDED) - {"encoder"},
     "encoder.vocabulary=501": {"encoder", "index"} | SCORED | DECIDED,
     "encoder.prompt='a: '": {"index"} | SCORED | DECIDED,
     "quality.scorers=[{kind: heuristic}]": {"quality", "score"} | DECIDED,
@@ -61,7 +62,7 @@ def keys(config: Config, work: str) -> dict[str, set[str]]:
         files = replace(files, index=index_shard(shard, encoder, config, work))
         files = replace(files, embeddings=embed_shard(files, encoder, config, work))
         files = replace(files, scores=score_shard(files, quality, encoder, config, work))
-        all_files.append(replace(with_atoms(files, config, work), leaks=find_leaks(files, config, work)))
+        all_files.append(replace(with_atoms(files, config, work), leaks=find_leaks(files.shard, config, work)))
     filtered = filter_corpus(all_files, config, work)
     all_files = [replace(files, filters=output) for files, output in zip(all_files, filtered, strict=True)]
     duplicates = find_duplicates(all_files, config, work)

@@ -37,7 +37,7 @@ def flaky(progress):
 
 def batch(run, *names):
     stage = Stage("embed", "shard", None, (), run=f"{__name__}:{run.__name__}", makes="embeddings")
-    return BatchWork(stage, Config(), [ShardFiles(Shard(name, (), name)) for name in names], {})
+    return BatchWork([stage], Config(), [ShardFiles(Shard(name, (), name)) for name in names], [{}])
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.convert import convert_shard
-from datamask.corpus.index import REASONS, index_shard
+from datamask.corpus.index import index_shard
 from datamask.corpus.plan import FailedFile, Part, Plan, Shard
+from datamask.corpus.quarantine import REASONS
 from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_texts, shard_schema
 from datamask.corpus.sample import sample_corpus
 from datamask.corpus.shards import plan_shards

@@ -21,12 +21,12 @@ from datamask.corpus.arrow import open_arrow
 from datamask.corpus.columns import recognise
 from datamask.corpus.damage import damage
 from datamask.corpus.delimited import batches, header
-from datamask.corpus.index import REASONS
 from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
 from datamask.corpus.plan import Part, Reading, Shard, reading_from_json
 from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
+from datamask.corpus.quarantine import REASONS
 from datamask.corpus.sniff import sniff_reading
 from datamask.corpus.streams import open_stream
 from datamask.errors import DamagedFileError, InputError, MissingFileError

@@ -79,7 +79,7 @@ def line_end(text: str) -> str:
 
 
 def parse_line(line: bytes | None) -> tuple[dict[str, Any], str | None]:
-    """The line's object and None, or {} and why it is no document: one of `index.REASONS`."""
+    """The line's object and None, or {} and why it is no document: one of `quarantine.REASONS`."""
     if line is None:
         return {}, "line_too_long"
     try:

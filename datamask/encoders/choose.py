@@ -24,8 +24,8 @@ import numpy as np
 from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import EncoderSettings as Settings
-from datamask.corpus.index import why_no_text
 from datamask.corpus.plan import Shard
+from datamask.corpus.quarantine import why_no_text
 from datamask.corpus.read import sample_texts
 from datamask.encoders import static
 from datamask.encoders.static import Counted

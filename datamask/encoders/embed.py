@@ -15,6 +15,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_documents
+from datamask.corpus.reading import ShardReading
 from datamask.errors import ConservationError, ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
@@ -31,7 +32,12 @@ T = TypeVar("T")
 
 
 def embed_shard(
-    files: ShardFiles, encoder: EncoderRef, config: Config, work: str, progress: Progress = silent
+    files: ShardFiles,
+    encoder: EncoderRef,
+    config: Config,
+    work: str,
+    progress: Progress = silent,
+    reading: ShardReading | None = None,
 ) -> Output:
     """Publishes the shard's embeddings: chunk_id int64, feature_arr fixed_size_list<float16>[dimensions] of unit
     length, and with a quality head `encoder_score` float32; a row per document, in order.
@@ -46,10 +52,11 @@ def embed_shard(
     if found := storage.find_output(url, key):
         return found
     began = time.perf_counter()
+    reading = reading or ShardReading(files.shard, config, files.index)
     batches = (
         _copy(files, encoder, config, progress)
         if encoder.kind == "column"
-        else _compute(files, encoder, config, progress)
+        else _compute(files, reading, encoder, config, progress)
     )
     tally = _Tally(files)
     output = storage.write_output(url, key, schema(encoder), tally.watch(batches), tally.facts)
@@ -65,7 +72,9 @@ def schema(encoder: EncoderRef) -> pa.Schema:
 # ---------------------------------------------------------------- computed
 
 
-def _compute(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _compute(
+    files: ShardFiles, reading: ShardReading, ref: EncoderRef, config: Config, progress: Progress
+) -> Iterator[pa.RecordBatch]:
     from datamask.encoders.load import load_encoder  # loads torch
 
     encoder = load_encoder(ref, config.encoder.device)
@@ -73,7 +82,7 @@ def _compute(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progr
     def tokenise(window: _Window) -> tuple[_Window, Any]:
         return replace(window, texts=[]), encoder.tokenise(window.texts)
 
-    for window, tokenised in one_ahead(map(tokenise, _windows(files, config))):
+    for window, tokenised in one_ahead(map(tokenise, _windows(reading))):
         encoded = encoder.compute(tokenised, config.encoder.batch_tokens, progress)
         _check(encoded.vectors, window.chunk_ids, files, ref, "vector")
         if encoded.scores is not None:
@@ -87,13 +96,14 @@ class _Window:
     texts: list[str]
 
 
-def _windows(files: ShardFiles, config: Config) -> Iterator[_Window]:
+def _windows(reading: ShardReading) -> Iterator[_Window]:
     """Runs of documents to sort by length together: cut by rows and characters alone, however the rows are read."""
     ids: list[int] = []
     texts: list[str] = []
     held = 0
-    for batch in read_documents(files, config, ["text"]):
-        for chunk_id, text in zip(batch["chunk_id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+    for batch in reading.batches(["text"]):
+        documents = batch.documents
+        for chunk_id, text in zip(documents.rows["chunk_id"].to_pylist(), documents.strings, strict=True):
             ids.append(chunk_id)
             texts.append(text)
             held += len(text)

@@ -1,6 +1,6 @@
 """The stage `leaks`: where a shard's documents hold runs of words of test items (`filter.decontaminate`).
 
-    output = find_leaks(files, config, work)      # a row per document that holds some, with the words around
+    output = find_leaks(shard, config, work)      # a row per document that holds some, with the words around
 
 What that means for a document is judged when all shards have been looked at (`contamination`).
 """
@@ -21,11 +21,13 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.read import read_documents
+from datamask.corpus.plan import Shard
+from datamask.corpus.quarantine import score_columns
+from datamask.corpus.reading import ShardReading
 from datamask.errors import InputError
 from datamask.filter.word_rows import ROW, WordRows
 from datamask.pipeline import STAGES
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import Progress, silent
 from datamask.storage import Output
 from datamask.text.ngrams import hashed_words, word_bounds
 
@@ -72,29 +74,29 @@ def items_of(config: Config) -> Items:
     return _read(paths, tuple(storage.fingerprint(path) for path in paths))
 
 
-def find_leaks(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
+def find_leaks(
+    shard: Shard, config: Config, work: str, progress: Progress = silent, reading: ShardReading | None = None
+) -> Output:
     """Publishes work/leaks/<shard>-<key>.parquet: a row per document that holds words in a row of an item.
 
     :raises InputError: see `items_of`.
     """
     items = items_of(config)
-    if files.index is None:
-        raise ValueError(f"shard {files.shard.name} has no index yet")
-    key = STAGES["leaks"].key(config, files.index.key, files.shard.fingerprint, items.key)
-    url = storage.join(work, "leaks", f"{files.shard.name}-{key}.parquet")
+    key = STAGES["leaks"].key(config, shard.fingerprint, score_columns(config), items.key)
+    url = storage.join(work, "leaks", f"{shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
 
     def tables() -> Iterator[pa.Table]:
-        for batch in read_documents(files, config, ["text"]):
-            texts = [without_addresses(text) for text in batch["text"].to_pylist()]
+        for batch in (reading or ShardReading(shard, config)).batches(["text"]):
+            ids, texts = batch.documents.rows["chunk_id"], list(map(without_addresses, batch.documents.strings))
             first = 0
             for single, _, document, count in hashed_words(texts):
-                found = _hits(items.rows, single, document, texts[first : first + count], batch["chunk_id"][first:])
+                found = _hits(items.rows, single, document, texts[first : first + count], ids[first:])
                 if found:
                     yield pa.Table.from_pylist(found, SCHEMA)
                 first += count
-            progress(batch.num_rows)
+            progress(len(batch))
 
     return storage.write_output(url, key, SCHEMA, tables())
 

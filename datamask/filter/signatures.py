@@ -19,7 +19,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import read_batches
+from datamask.corpus.reading import ShardReading
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
@@ -41,7 +41,9 @@ SCHEMA = pa.schema(
 )
 
 
-def sign_shard(shard: Shard, config: Config, work: str, progress: Progress = silent) -> Output:
+def sign_shard(
+    shard: Shard, config: Config, work: str, progress: Progress = silent, reading: ShardReading | None = None
+) -> Output:
     """Publishes the signatures of a (converted) shard: a row per row read.
 
     :raises InputError: a file is damaged or has no text; names it.
@@ -51,15 +53,15 @@ def sign_shard(shard: Shard, config: Config, work: str, progress: Progress = sil
     if found := storage.find_output(url, key):
         return found
     started = time.perf_counter()
-    output = storage.write_output(url, key, SCHEMA, _batches(shard, config, progress))
+    output = storage.write_output(url, key, SCHEMA, _batches(reading or ShardReading(shard, config), progress))
     return replace(output, seconds=time.perf_counter() - started)
 
 
-def _batches(shard: Shard, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
-    for batch in read_batches(shard, config, ["text"]):
-        for block in _blocks(batch):
+def _batches(reading: ShardReading, progress: Progress) -> Iterator[pa.RecordBatch]:
+    for batch in reading.batches(["text"]):
+        for block in _blocks(batch.rows):
             yield sign_texts(block["chunk_id"], block["text"])
-        progress(batch.num_rows)
+        progress(len(batch))
 
 
 def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -13,8 +13,8 @@ from datamask import storage
 from datamask.config import Config
 from datamask.config import ScorerSettings as ScorerSettings
 from datamask.corpus.columns import is_number, with_numbers
-from datamask.corpus.index import why_no_text
 from datamask.corpus.plan import Shard
+from datamask.corpus.quarantine import why_no_text
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES

@@ -13,7 +13,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import with_numbers
-from datamask.corpus.read import read_documents
+from datamask.corpus.reading import ShardReading
 from datamask.errors import ConservationError, ModelError
 from datamask.pipeline import STAGES
 from datamask.quality.combine import combine
@@ -39,6 +39,7 @@ def score_shard(
     config: Config,
     work: str,
     progress: Progress = silent,
+    reading: ShardReading | None = None,
 ) -> Output:
     """Publishes the shard's scores: chunk_id int64, and float32 columns: one per scorer, `<scorer>.<signal>` per signal
     (null where a signal does not apply), and quality_score; a row per document, in order.
@@ -60,8 +61,9 @@ def score_shard(
     if found := storage.find_output(url, key):
         return found
     began = time.perf_counter()
-    work_now = _Scoring(files, quality, scorers, config, progress)
-    output = storage.write_output(url, key, schema(scorers), work_now.batches(), work_now.facts)
+    scoring = _Scoring(files, quality, scorers, progress)
+    batches = scoring.batches(reading or ShardReading(files.shard, config, files.index))
+    output = storage.write_output(url, key, schema(scorers), batches, scoring.facts)
     expected = storage.read_table(files.index.path, ["reason"])["reason"].null_count
     if output.rows != expected:
         raise ConservationError(f"shard {files.shard.name}: {expected} documents to score, {output.rows} scored")
@@ -80,16 +82,14 @@ class _Scoring:
         files: ShardFiles,
         quality: QualityRef,
         scorers: dict[str, Scorer],
-        config: Config,
         progress: Progress,
     ) -> None:
-        self._files, self._quality, self._scorers = files, quality, scorers
-        self._config, self._progress = config, progress
+        self._files, self._quality, self._scorers, self._progress = files, quality, scorers, progress
         self._schema = schema(scorers)
         self._documents = 0
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for documents in one_ahead(self._windows()):
+    def batches(self, reading: ShardReading) -> Iterator[pa.RecordBatch]:
+        for documents in one_ahead(self._windows(reading)):
             yield self._score(documents)
             self._progress(len(documents))
 
@@ -124,11 +124,11 @@ class _Scoring:
 
     # ---------------------------------------------------------------- reading
 
-    def _windows(self) -> Iterator[Documents]:
+    def _windows(self, reading: ShardReading) -> Iterator[Documents]:
         """Runs of documents, cut by rows and characters alone, so that the same bytes come of any way of reading."""
         columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
         needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
-        rows = self._rows(columns, ["language"] if "languages" in needs else [])
+        rows = self._rows(reading, columns, ["language"] if "languages" in needs else [])
         wanted = [
             name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs
         ]
@@ -149,16 +149,18 @@ class _Scoring:
             languages = window[-1] if "languages" in needs else None
             yield Documents(ids, window[1], vectors, scores, languages, numbers)
 
-    def _rows(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[list[list[Any]]]:
+    def _rows(self, reading: ShardReading, numbers: Sequence[str], others: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Windows of [chunk_ids, texts, values of each column]."""
         columns = [*numbers, *others]
         held: list[list[Any]] = [[] for _ in range(2 + len(columns))]
         characters = 0
-        for batch in read_documents(self._files, self._config, ["text", *columns]):
-            batch = with_numbers(batch, numbers)
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                for values, value in zip(held, row, strict=True):
-                    values.append(value)
+        for batch in reading.batches(["text", *columns]):
+            documents = batch.documents
+            table = with_numbers(documents.rows.select(["chunk_id", *columns]), numbers).to_pydict()
+            ids, values = table.pop("chunk_id"), list(table.values())
+            for row in zip(ids, documents.strings, *values, strict=True):
+                for column, value in zip(held, row, strict=True):
+                    column.append(value)
                 characters += len(row[1])
                 if len(held[0]) == WINDOW_DOCUMENTS or characters >= WINDOW_CHARACTERS:
                     yield held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from datamask import storage
 from datamask.config import Config, validate
+from datamask.corpus.reading import Batch, ShardReading
 from datamask.encoders import EncoderRef, embed, embed_shard, load_tokenizer, prepare_encoder
 from datamask.errors import ConservationError, ModelError
 from datamask.models.load import MODELS, ModelCache
@@ -171,8 +172,13 @@ def test_a_lost_row_is_a_conservation_error(make_corpus: Make, monkeypatch: pyte
     corpus = make_corpus(sentences(30))
     config = settings()
     encoder = prepare_encoder([corpus.shard], config, corpus.work)
-    read = embed.read_documents
-    monkeypatch.setattr(embed, "read_documents", lambda *args: (batch.slice(1) for batch in read(*args)))
+    read = ShardReading.batches
+
+    def short(reading: ShardReading, columns: Sequence[str]) -> Iterator[Batch]:
+        for batch in read(reading, columns):
+            yield Batch(batch.rows.slice(1), lambda rows: pa.nulls(rows.num_rows, pa.string()))
+
+    monkeypatch.setattr(ShardReading, "batches", short)
     with pytest.raises(ConservationError, match="30 documents to embed, 29 embedded"):
         embed_shard(corpus.files, encoder, config, corpus.work)
 

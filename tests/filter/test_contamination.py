@@ -56,7 +56,7 @@ def look(tmp_path):
             update={"filter": Config.model_validate({"filter": {"decontaminate": [str(test)], **filters}}).filter}
         )
         files = ShardFiles(shards[0], index=index_of(shards[0], config, work))
-        files = ShardFiles(files.shard, index=files.index, leaks=find_leaks(files, config, work))
+        files = ShardFiles(files.shard, index=files.index, leaks=find_leaks(files.shard, config, work))
         found = contaminated(files, config, common_rows([files], config))
         return files, config, {number: json.loads(told) for number, told in found.items()}
 

@@ -222,7 +222,7 @@ def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
 
     def run(engine):
         held.append(engine)
-        engine.begin_batch(SLOW, shards(1), {})
+        engine.begin_batch([SLOW], shards(1), [{}])
         assert gate.reached[1].wait(30)
         gate.end.set()
         raise InputError("another stage failed")
@@ -230,7 +230,7 @@ def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
     with pytest.raises(InputError, match="another stage"):
         on(run)
     with pytest.raises(EndedError):
-        held[0].begin_batch(SLOW, shards(1), {})
+        held[0].begin_batch([SLOW], shards(1), [{}])
     assert gate.begun == 1
 
 

@@ -30,7 +30,7 @@ def test_the_item_and_the_span_are_in_the_decisions(tmp_path):
         texts = table["text"].to_pylist()
         texts[2] = texts[40] = f"{texts[2]}\n{ITEM.upper()}!\nmore"  # copies of one another: both hold it
         files = make_shard(tmp_path, f"s{number}", table.set_column(0, "text", pa.array(texts)))
-        all_files.append(replace(files, leaks=find_leaks(files, config, f"{out}/work")))
+        all_files.append(replace(files, leaks=find_leaks(files.shard, config, f"{out}/work")))
     filters = filter_corpus(all_files, config, f"{out}/work")
     files = [make_masks(replace(f, filters=o), tmp_path, 0.5) for f, o in zip(all_files, filters, strict=True)]
     release = publish(export(files, config, out, PROVENANCE))

@@ -21,7 +21,9 @@ from scipy.sparse import csr_array
 
 from datamask import storage
 from datamask.config import Config, ResolvedSelect
-from datamask.corpus.read import read_documents
+from datamask.corpus.plan import Shard
+from datamask.corpus.quarantine import score_columns
+from datamask.corpus.reading import ShardReading
 from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
 from datamask.selection.cover.atoms import index_type
@@ -81,23 +83,23 @@ def _scan(target: TargetTexts) -> Scan:
 
 def with_atoms(files: ShardFiles, config: Config, work: str) -> ShardFiles:
     """The shard's files with `atoms`, which are made if the settings need them and they are missing."""
-    return replace(files, atoms=count_shard(files, config, work)) if reads_words(config.selection) else files
+    return replace(files, atoms=count_shard(files.shard, config, work)) if reads_words(config.selection) else files
 
 
-def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
+def count_shard(
+    shard: Shard, config: Config, work: str, progress: Progress = silent, reading: ShardReading | None = None
+) -> Output:
     """Publishes work/atoms/<shard>-<key>.parquet.
 
     Facts: documents, leaks, and unseen (places of the target's frequent words that the shard lacks).
 
     :raises InputError: a target's file cannot be read, or has hardly a word.
     """
-    if files.index is None:
-        raise ValueError(f"shard {files.shard.name} has no index yet")
     target = target_of(config.selection)
     buckets = config.select.coverage.buckets
     of_target = target.key if target else None
-    key = STAGES["atoms"].key(config, files.index.key, files.shard.fingerprint, of_target, buckets)
-    url = storage.join(work, "atoms", f"{files.shard.name}-{key}.parquet")
+    key = STAGES["atoms"].key(config, shard.fingerprint, score_columns(config), of_target, buckets)
+    url = storage.join(work, "atoms", f"{shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
     scan = _scan(target) if target else None
@@ -107,10 +109,9 @@ def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress
 
     def tables() -> Iterator[pa.Table]:
         nonlocal seen
-        for batch in read_documents(files, config, ["text"]):
-            ids, texts = batch["chunk_id"], batch["text"].to_pylist()
-            first = 0
-            for single, pair, document, count in hashed_words(texts):
+        for batch in (reading or ShardReading(shard, config)).batches(["text"]):
+            ids, first = batch.documents.rows["chunk_id"], 0
+            for single, pair, document, count in hashed_words(batch.documents.strings):
                 counts = counted(single, pair, document, count, buckets)
                 leak = np.full(count, -1)
                 if scan is not None:

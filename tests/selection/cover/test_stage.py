@@ -73,11 +73,11 @@ def configured(target: Path, **more: object) -> Config:
 
 def test_a_shards_atoms_are_its_texts_counts(corpus) -> None:
     files, path, work = corpus
-    output = count_shard(files[0], configured(path), work)
+    output = count_shard(files[0].shard, configured(path), work)
     texts = pq.read_table(files[0].shard.parts[0].path)["text"].to_pylist()
     rows = np.array([3, 10, 11])
     assert (read_ngrams(output.path, rows).toarray() == count_ngrams([texts[row] for row in rows]).toarray()).all()
-    assert output.facts["leaks"] == 1 and count_shard(files[0], configured(path), work).cached
+    assert output.facts["leaks"] == 1 and count_shard(files[0].shard, configured(path), work).cached
     assert pq.read_table(output.path)["leak"].to_pylist()[LEAK] == "questions.jsonl"
 
 

@@ -1,0 +1,113 @@
+"""How often a default run reads the corpus's text, and who reads it.
+
+    python benchmarks/text_read.py '../shared/data/real/real-0*.parquet'
+    python benchmarks/text_read.py '../shared/data/real/real-0*.parquet' --against ../before     # another checkout
+
+Counted are the bytes of the column `text` that come out of the files, in a run by `datamask.run.curate`, with the wall
+and processor seconds of the run. What is compiled is compiled in a run before, on one file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+HERE = Path(__file__).resolve().parent.parent
+READERS = ("corpus/read.py", "corpus/reading.py", "text_read.py")
+
+
+def measure(inputs: list[str], out: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Bytes of text read, by the function that asked for them, and the run's seconds; of this process's checkout."""
+    import pyarrow.compute as pc
+
+    from datamask.config import load_config, validate
+    from datamask.corpus import read
+    from datamask.run import curate
+
+    found: Counter[str] = Counter()
+    batches = read._batches
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        asked = asked_by(sys._getframe(1))
+        for batch in batches(*arguments):
+            if "text" in batch.schema.names:
+                found[asked] += pc.sum(pc.binary_length(batch["text"])).as_py() or 0
+            yield batch
+
+    config = load_config(overrides=settings).model_dump(mode="json")
+    config["corpus"]["input"] = inputs
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    with patch.object(read, "_batches", counted):
+        curate(validate(config, "the settings"), out)
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"read": dict(found), "wall": wall, "seconds": seconds}
+
+
+def asked_by(frame: FrameType | None) -> str:
+    """The first function outside the modules that read, as module.function."""
+    while frame and frame.f_code.co_filename.replace(os.sep, "/").endswith(READERS):
+        frame = frame.f_back
+    return f"{frame.f_globals['__name__']}.{frame.f_code.co_name}" if frame else "?"
+
+
+def size_of(inputs: list[str]) -> int:
+    """Bytes of the corpus's text."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    columns = [pq.read_table(path, columns=["text"])["text"] for path in inputs]
+    return sum(pc.sum(pc.binary_length(column)).as_py() for column in columns)
+
+
+def run(checkout: Path, inputs: list[str]) -> dict[str, Any]:
+    """`measure` in a process of its own, on the code of a checkout, compiled before."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done: dict[str, Any] = {}
+    for some in (inputs[:1], inputs):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, "--out", f"{folder}/out", *some]
+            ended = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
+        if ended.returncode:
+            sys.exit(ended.stderr)
+        done = json.loads(ended.stdout.splitlines()[-1])
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("inputs", nargs="+", help="parquet files")
+    parser.add_argument("--against", type=Path, help="a checkout of another version")
+    parser.add_argument("--out", help="run once, on the code that is imported, into this folder")
+    arguments = parser.parse_args()
+    if arguments.out:
+        print(json.dumps(measure(arguments.inputs, arguments.out)))
+        return
+    inputs = [
+        str(path) for name in arguments.inputs for path in sorted(Path(name).resolve().parent.glob(Path(name).name))
+    ]
+    checkouts = {"before": arguments.against.resolve()} if arguments.against else {}
+    size = size_of(inputs)
+    print(f"{size / 1e6:.1f} MB of text\n")
+    for name, checkout in {**checkouts, "now": HERE}.items():
+        found = run(checkout, inputs)
+        print(f"{name}: {found['wall']:.1f} s, {found['seconds']:.1f} processor seconds; read, in corpora:")
+        for asked, amount in sorted(found["read"].items(), key=lambda item: -item[1]):
+            print(f"  {amount / size:5.2f}  {asked}")
+        print(f"  {sum(found['read'].values()) / size:5.2f}  in all\n")
+
+
+if __name__ == "__main__":
+    main()

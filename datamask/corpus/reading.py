@@ -1,0 +1,185 @@
+"""One reading of a shard's text for all that is measured in it.
+
+    for batch in ShardReading(shard, config).batches(["text", "url"]):
+        batch.rows["url"], batch.documents.strings
+
+    outputs = in_one_reading(ShardReading(shard, config), [sign, index])     # each called with its share of the reading
+
+Stages that read together run in a thread each. The rows are read when every stage has asked for its columns, or has
+ended because its file is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cached_property, partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.corpus.quarantine import reason_columns, reasons
+from datamask.corpus.read import read_batches
+from datamask.errors import ConservationError
+from datamask.storage import Output, read_table
+
+T = TypeVar("T")
+AHEAD = 2  # batches that the fastest stage may be ahead of the slowest
+_END = object()
+
+
+class Batch:
+    """Rows of a shard: chunk_id, and the columns that were asked for. What several stages make of them is made once."""
+
+    def __init__(self, rows: pa.RecordBatch, find_reason: Callable[[pa.RecordBatch], pa.Array]) -> None:
+        """:param find_reason: why each row is no document, null for those that are; asked at most once."""
+        self.rows = rows
+        self._find_reason = find_reason
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def reason(self) -> pa.Array:
+        """(rows,) why each row is no document, null for those that are."""
+        with self._lock:
+            return self._reason
+
+    @property
+    def documents(self) -> Batch:
+        """The rows that are documents."""
+        with self._lock:
+            return self._documents
+
+    @property
+    def strings(self) -> list[str]:
+        """The column `text`."""
+        with self._lock:
+            return self._strings
+
+    @cached_property
+    def _reason(self) -> pa.Array:
+        return self._find_reason(self.rows)
+
+    @cached_property
+    def _documents(self) -> Batch:
+        if not self.rows.num_rows - self._reason.null_count:
+            return self
+        return Batch(self.rows.filter(self._reason.is_null()), lambda rows: pa.nulls(rows.num_rows, pa.string()))
+
+    @cached_property
+    def _strings(self) -> list[str]:
+        found: list[str] = self.rows["text"].to_pylist()
+        return found
+
+
+class ShardReading:
+    """The rows of a shard, in order."""
+
+    def __init__(self, shard: Shard, config: Config, index: Output | None = None) -> None:
+        """:param index: the shard's, which says what rows are documents; None: there is none yet."""
+        self._shard, self._config, self._index = shard, config, index
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        """All rows; `columns`: as for `read_batches`, at least, beside chunk_id.
+
+        :raises ConservationError: index and shard differ in rows.
+        :raises InputError: see `read_batches`.
+        """
+        shard, index = self._shard, self._index
+        if index is None:
+            needed = reason_columns(shard, self._config)
+            find_reason = partial(reasons, scores=needed)
+            for rows in read_batches(shard, self._config, list(dict.fromkeys([*columns, "text", "_reason", *needed]))):
+                yield Batch(rows, find_reason)
+            return
+        known = read_table(index.path, ["reason"])["reason"].combine_chunks()
+        first = 0
+        for rows in read_batches(shard, self._config, columns):
+            if first + rows.num_rows <= len(known):
+                yield Batch(rows, partial(_slice, known, first))
+            first += rows.num_rows
+        if first != len(known):
+            raise ConservationError(
+                f"shard {shard.name}: the index has {len(known)} rows, the corpus others; remove the index"
+            )
+
+
+def in_one_reading(reading: ShardReading, stages: Sequence[Callable[[ShardReading], T]]) -> list[T]:
+    """What each stage returns, where the rows are read once for all.
+
+    :raises Exception: that the first stage of those that failed has ended in; the others have gone on to their end.
+    """
+    shares = [_Share() for _ in stages]
+    with ThreadPoolExecutor(len(stages), thread_name_prefix="datamask-stage") as pool:
+        ended = [
+            pool.submit(copy_context().run, _in_its_share, stage, own)
+            for stage, own in zip(stages, shares, strict=True)
+        ]
+        _hand_out(reading, shares)
+    return [future.result() for future in ended]
+
+
+def _in_its_share(stage: Callable[[ShardReading], T], own: _Share) -> T:
+    try:
+        return stage(own)
+    finally:
+        own.stop()
+
+
+def _hand_out(reading: ShardReading, shares: Sequence[_Share]) -> None:
+    end: Any = _END
+    try:
+        for own in shares:
+            own.asked.wait()
+        if columns := list(dict.fromkeys(name for own in shares for name in own.columns)):
+            for batch in reading.batches(columns):
+                taken = [own.hand(batch) for own in shares]
+                if not any(taken):
+                    break
+    except BaseException as error:  # of the reading, raised in each stage
+        end = error
+    for own in shares:
+        own.items.put(end)
+
+
+def _slice(known: pa.Array, first: int, rows: pa.RecordBatch) -> pa.Array:
+    return known.slice(first, rows.num_rows)
+
+
+class _Share(ShardReading):
+    """A stage's share of a reading: the batches as another thread reads them."""
+
+    def __init__(self) -> None:
+        self.columns: Sequence[str] = ()  # that the stage asks for; none: it reads nothing
+        self.asked = threading.Event()
+        self.items: SimpleQueue[Any] = SimpleQueue()
+        self._room, self._stopped = threading.Semaphore(AHEAD), False
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        self.columns = columns
+        self.asked.set()
+        while (item := self.items.get()) is not _END:
+            self._room.release()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def hand(self, batch: Batch) -> bool:
+        """Waits for room; whether the stage still takes batches."""
+        if self._stopped or not self._room.acquire() or self._stopped:
+            return False
+        self.items.put(batch)
+        return True
+
+    def stop(self) -> None:
+        """The stage has ended."""
+        self._stopped = True
+        self.asked.set()
+        self._room.release()

@@ -1,0 +1,38 @@
+"""The text of a corpus is read twice in a default run, whatever is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.text_read import measure, size_of
+from tests.flows.conftest import SMALL, write_shard
+
+READINGS = "datamask.work._one"  # of stages over shards
+FITS = {"datamask.encoders.choose._fit_tokens", "datamask.quality.prepare._texts"}  # a sample each
+# of documents that were paired, of some of each topic, of those that are published, of examples: all of a small corpus
+OF_SOME = {
+    "datamask.filter.duplicate_rounds._texts_of",
+    "datamask.selection.topics.documents",
+    "datamask.release.data_files._documents",
+    "datamask.corpus.rows.corpus_rows",
+}
+
+
+def test_a_default_run_reads_the_text_twice_beside_the_samples_of_its_fits(tmp_path: Path) -> None:
+    for number in range(3):
+        write_shard(tmp_path / "corpus", number, count=60)
+    inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
+    size = size_of(inputs)
+    found = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    assert found.pop(READINGS) == 2 * size
+    assert found.keys() <= FITS | OF_SOME and all(amount <= size for amount in found.values())
+    again = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    assert not again.keys() & {READINGS, *FITS}
+
+
+def test_another_scorer_reads_the_text_once(tmp_path: Path) -> None:
+    write_shard(tmp_path / "corpus", 0, count=60)
+    inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
+    measure(inputs, str(tmp_path / "out"), SMALL)
+    found = measure(inputs, str(tmp_path / "out"), [*SMALL, "quality.scorers=[{kind: heuristic}]"])["read"]
+    assert found[READINGS] == size_of(inputs)
