@@ -172,12 +172,14 @@ def write_rows(out: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def digest_of(out: str) -> str | None:
     """Of all that is to be forgotten; None: nothing."""
-    names = _names(storage.join(out, FOLDER))
+    names = record_files(storage.join(out, "work"))
     return storage.key("forgotten", names) if names else None
 
 
-def _names(folder: str) -> list[str]:
-    return sorted(name for name in storage.list_names(folder) if re.fullmatch(r"[0-9a-f]{16}\.parquet", name))
+def record_files(work: str) -> list[str]:
+    """Names of the record's files, sorted."""
+    names = storage.list_names(folder_of(work))
+    return sorted(name for name in names if re.fullmatch(r"[0-9a-f]{16}\.parquet", name))
 
 
 def is_pending(out: str) -> bool:
@@ -198,9 +200,8 @@ def mark_done(out: str, version: str) -> None:
 
 def load_requests(work: str) -> Requests | None:
     """What an output folder's record says; None: nothing is to be forgotten. work: its work folder."""
-    folder = folder_of(work)
-    names = tuple(_names(folder))
-    return _loaded(folder, names) if names else None
+    names = tuple(record_files(work))
+    return _loaded(folder_of(work), names) if names else None
 
 
 @lru_cache(maxsize=2)

@@ -4,9 +4,9 @@
     found.added, found.taken_share, found.gain, found.says
 
 It is a refresh that publishes nothing. The new rows are read, embedded and scored by what the release fitted, in a work
-folder of their own. Then copies are found, and one choice is made from both at the release's own budget. Nothing lies
-in the release's folder afterwards that was not there before, and of its texts only those are read that may be copies,
-and with targets those that judges read.
+folder of their own. Then copies are found, and two choices are made at the release's own budget by the same search:
+from old and new, and from the old alone. Nothing lies in the release's folder afterwards that was not there before, and
+of its texts only those are read that may be copies, and with targets those that judges read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from datamask.config import Config, from_release, lay_settings, validate
 from datamask.corpus.read import read_documents, shard_schema
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
+from datamask.filter import forgotten
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
 from datamask.pipeline import STAGES
@@ -74,7 +75,7 @@ class Worth:
     pool_share: float  # of all candidates' tokens that are new
     taken_share: float  # of the tokens of a choice from both that are new
     taken: int  # documents
-    gain: float | None  # of the objective over the release's choice, both on the objective of both; None: not computed
+    gain: float | None  # of the objective over a choice from the old alone, by the pool of both; None: not computed
     groups: Mapping[str, Sequence[GroupWorth]] = field(default_factory=dict)  # topic, language -> the largest first
     judged: JudgedWorth | None = None  # where targets were given
 
@@ -119,14 +120,21 @@ def find_worth(
         scratch = storage.join(folder, "work")
         previous = carry_on(manifest, config, old_work)
         _copy_fitted(previous, old_work, scratch)
+        for name in forgotten.record_files(old_work):
+            _copy(storage.join(forgotten.folder_of(old_work), name), storage.join(folder, forgotten.FOLDER, name))
         engine = stack.enter_context(Threads(config))
         measured = _measure(engine, folder, previous, old[-1].shard.name, progress)
         bare = [replace(files, filters=None, duplicates=None, copies=None, masks=None) for files in old]
-        both = _decide(engine, [*bare, *measured], scratch, progress)
+        decided = _decide(engine, [*bare, *measured], scratch, progress)
+        progress("choosing from both")
+        both = _choose(engine, decided, scratch)
+        progress("choosing from the old alone")
+        alone = _choose(engine, decided[: len(old)], scratch)
         fresh = both[len(old) :]
         candidates = [read_candidates(files, config) for files in both]
-        before = _chosen_before(old, both, candidates, config)
         after = [_selected(files, one) for files, one in zip(both, candidates, strict=True)]
+        before = [_selected(files, one) for files, one in zip(alone, candidates, strict=False)]
+        before += [np.zeros(len(one), np.int64) for one in candidates[len(old) :]]
         progress("evaluating both choices")
         gain = _gain(candidates, before, after, config)
         judged = None
@@ -163,12 +171,14 @@ def _copy_fitted(previous: Previous, old_work: str, scratch: str) -> None:
     paths = [ref.path for ref in previous.quality.scorers if ref.settings.kind == "content"] if previous.quality else []
     paths += [model_path("", previous.topics).lstrip("/")] if previous.topics else []
     for path in paths:
-        if storage.exists(storage.join(old_work, path)) and not storage.exists(storage.join(scratch, path)):
-            with (
-                storage.open_input(storage.join(old_work, path)) as file,
-                storage.publish(storage.join(scratch, path)) as temporary,
-            ):
-                temporary.write_bytes(file.read())
+        if storage.exists(storage.join(old_work, path)):
+            _copy(storage.join(old_work, path), storage.join(scratch, path))
+
+
+def _copy(path: str, to: str) -> None:
+    if not storage.exists(to):
+        with storage.open_input(path) as file, storage.publish(to) as temporary:
+            temporary.write_bytes(file.read())
 
 
 def _measure(engine: Threads, folder: str, previous: Previous, last: str, progress: Tell) -> list[ShardFiles]:
@@ -186,7 +196,7 @@ def _measure(engine: Threads, folder: str, previous: Previous, last: str, progre
 
 
 def _decide(engine: Threads, files: Sequence[ShardFiles], work: str, progress: Tell) -> list[ShardFiles]:
-    """Filters, duplicates and one choice over old and new."""
+    """Filters and copies, decided over old and new."""
     config, found = engine.config, list(files)
     rows = sum(one.shard.rows or 0 for one in files)
 
@@ -195,21 +205,26 @@ def _decide(engine: Threads, files: Sequence[ShardFiles], work: str, progress: T
         found[:] = [replace(one, **{into: output}) for one, output in zip(found, outputs, strict=True)]
 
     progress("finding copies")
-    before = config.filter.order == "before"
-    if before:
+    if config.filter.order == "before":
         decide("filter", "filters")
     if near_duplicates_wanted(config):
         decide("duplicates", "duplicates")
-    if config.counts_copies:
+    if config.counts_copies or forgotten.load_requests(work):
         decide("copies", "copies")
     check_left(found, config)
-    progress("choosing from both")
-    given = {"previous": Previous(), "log": progress}
-    prices = engine.rounds(STAGES["prices"], lambda _: False, rows, all_files=found, work=work, **given)
-    found = [replace(one, masks=mask_shard(one, prices.output, config, work)) for one in found]
-    if not before:
-        decide("filter", "filters")
     return found
+
+
+def _choose(engine: Threads, files: Sequence[ShardFiles], work: str) -> list[ShardFiles]:
+    """One choice over these shards at the release's budget, with their masks."""
+    config, rows = engine.config, sum(one.shard.rows or 0 for one in files)
+    given = {"work": work, "previous": Previous(), "log": lambda line: None}
+    prices = engine.rounds(STAGES["prices"], lambda _: False, rows, all_files=list(files), **given)
+    found = [replace(one, masks=mask_shard(one, prices.output, config, work)) for one in files]
+    if config.filter.order == "before":
+        return found
+    outputs = engine.rounds(STAGES["filter"], lambda _: False, rows, all_files=found, work=work)
+    return [replace(one, filters=output) for one, output in zip(found, outputs, strict=True)]
 
 
 # ---------------------------------------------------------------- both choices
@@ -223,36 +238,10 @@ def _selected(files: ShardFiles, candidates: Candidates) -> np.ndarray:
     return masks[column].to_numpy().astype(np.int64)[candidates.index]
 
 
-def _chosen_before(
-    old: Sequence[ShardFiles], both: Sequence[ShardFiles], candidates: Sequence[Candidates], config: Config
-) -> list[np.ndarray]:
-    """The release's choice among the candidates of both; none of the new.
-
-    What it lost, because a document is a copy now, is filled up by the old ones that gain most at the new solution, so
-    that both choices spend one budget.
-    """
-    chosen = [_selected(files, own) for files, own in zip(old, candidates, strict=False)]
-    taken = np.concatenate([*chosen, *(np.zeros(len(own), np.int64) for own in candidates[len(old) :])])
-    weights = np.concatenate([own.tokens if config.selection.in_tokens else np.ones(len(own)) for own in candidates])
-    left = float(config.select.budget_tokens or config.select.budget_documents or 0) - float((taken * weights).sum())
-    prices = [
-        storage.read_table(files.masks.path, ["price"])["price"].to_numpy()[own.index]
-        for files, own in zip(both, candidates, strict=True)
-        if files.masks
-    ]
-    worth = np.concatenate(prices)
-    worth[sum(map(len, chosen)) :] = -np.inf
-    for row in np.argsort(-worth, kind="stable"):
-        if not taken[row] and np.isfinite(worth[row]) and weights[row] <= left:
-            taken[row] = 1
-            left -= weights[row]
-    return np.split(taken, np.cumsum([len(own) for own in candidates])[:-1])
-
-
 def _gain(
     candidates: Sequence[Candidates], before: Sequence[np.ndarray], after: Sequence[np.ndarray], config: Config
 ) -> float | None:
-    """The objective of the choice from both, less that of the release's, both by the pool of both."""
+    """The objective of the choice from both, less that of the choice from the old, both by the pool of both."""
     if sum(map(len, candidates)) > JOINT_DOCUMENTS:
         return None
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from pathlib import Path
+from shutil import copytree
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pytest
 from datamask.cli import main
 from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
+from datamask.filter import forgotten
 from datamask.run import curate
 from datamask.study.worth import Worth, find_worth
 from datamask.study.worth_judged import JudgedWorth, JudgeSays
@@ -71,7 +73,15 @@ def test_a_copy_of_what_is_there_is_worth_nothing(out: Path, tmp_path: Path) -> 
     pq.write_table(pa.Table.from_pylist(rows[20:70]), tmp_path / "again.parquet")
     found = find_worth([str(tmp_path / "again.parquet")], str(out))
     assert found.added == 0 == found.taken and found.says == "not worth adding"
-    assert found.gain == pytest.approx(0, abs=0.05)  # the same documents, chosen anew
+    assert found.gain == pytest.approx(0, abs=1e-9)  # both choices are made from the same documents
+
+
+def test_what_must_be_forgotten_is_not_new(out: Path, added: Path, tmp_path: Path, found: Worth) -> None:
+    copytree(out, tmp_path / "out")
+    urls = [url for url in pq.read_table(added)["url"].to_pylist() if url][:30]
+    assert forgotten.record_entries(str(tmp_path / "out"), [forgotten.Entry("urls", url, "list", 1) for url in urls])
+    less = find_worth([str(added)], str(tmp_path / "out"))
+    assert less.lost["forgotten"] > 0 and less.rows == less.added + sum(less.lost.values()) and less.added < found.added
 
 
 def test_the_releases_folder_stays_as_it_is(out: Path, added: Path, tmp_path: Path, found: Worth) -> None:
