@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
 
 from datamask import storage
 from datamask.api import Release
@@ -480,6 +481,29 @@ def test_the_end_token_is_the_configurations_or_a_known_one_or_asked_for(made, t
     asked = write_tokens(release, named, TokenOptions("npy", end="[done]"), str(tmp_path))
     Path(named, "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "[done]"}}))
     assert write_tokens(release, named, TokenOptions("npy"), str(tmp_path)).folder == asked.folder
+
+
+def test_a_hub_name_is_read_from_the_hubs_cache(made, tmp_path, monkeypatch):
+    release, plain = made
+    folder = tmp_path / "hub" / "models--someone--tokenizer"
+    snapshot = folder / "snapshots" / ("c" * 40)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"{plain}/tokenizer.json", eos_token=END, bos_token="<s>")
+    tokenizer.save_pretrained(snapshot)
+    (snapshot / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("c" * 40)
+    for module in ("constants", "file_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    done = write_tokens(release, "someone/tokenizer", TokenOptions("npy"), str(tmp_path / "named"))
+    assert (done.tokenizer["name"], done.tokenizer["end"]) == ("someone/tokenizer", END)
+    assert verify_tokens(done.folder, release) == []
+    local = write_tokens(release, plain, TokenOptions("npy"), str(tmp_path / "local"))
+    assert [(file["path"], file["tokens"]) for file in done.files if "tokens" in file] == [
+        (file["path"], file["tokens"]) for file in local.files if "tokens" in file
+    ]
+    with pytest.raises(ModelError, match="nobody/absent"):
+        write_tokens(release, "nobody/absent", TokenOptions("npy"), str(tmp_path))
 
 
 def test_mistakes_are_one_message(made, tmp_path):
