@@ -32,6 +32,7 @@ from datamask.study.choices import _junk
 from datamask.study.coder import Coder, mean_bits
 from datamask.study.targets import Target, cut_texts, read_targets
 from datamask.study.worth import find_worth
+from datamask.study.worth_judged import WorthJudging
 
 BASE = {  # documents of the release's pool, by source
     "arxiv_abstracts": 900,
@@ -46,6 +47,7 @@ BASE = {  # documents of the release's pool, by source
 EACH = 250  # documents of an addition
 OLD, NEW = 900_000, 200_000  # bytes that are read of the release's choice and of an addition
 READS = 3  # orders of these
+JUDGING = WorthJudging(("coder",), bytes=2_000_000)  # with --judged
 
 
 def additions(table: pa.Table, base: np.ndarray) -> dict[str, list[str]]:
@@ -100,7 +102,7 @@ def make(data: Sequence[str], to: Path) -> None:
 def ask(path: Path, to: Path, old: Sequence[bytes], asked: Sequence[Target], within: Sequence[str]) -> dict[str, Any]:
     """What `find_worth` says of an addition, and bits a byte after old and new, minus those after as much old."""
     began = time.process_time()
-    found = find_worth([str(path)], str(to / "out"), within)
+    found = find_worth([str(path)], str(to / "out"), within, JUDGING)
     seconds = time.process_time() - began
     new = [text.encode() for text in pq.read_table(path)["text"].to_pylist()]
     size = sum(map(len, new))
@@ -145,6 +147,10 @@ def rank(to: Path, targets: Sequence[str], judged: bool, part: int) -> None:
         "that over the share of the pool": [row["taken_share"] / max(row["pool_share"], 1e-9) for row in rows.values()],
         "gain of the objective": [row["gain"] for row in rows.values()],
     }
+    if judged:
+        for place, judge in enumerate(next(iter(rows.values()))["judged"]["judges"]):
+            said = [row["judged"]["judges"][place]["difference"] for row in rows.values()]
+            ranked[f"{judge['judge']}, by the other targets"] = [-difference for difference in said]
     print("\n| ranked by | Kendall's τ |\n|---|--:|")
     for what, values in ranked.items():
         print(f"| {what} | {kendalltau(values, [-row['read'] for row in rows.values()]).statistic:.2f} |")
