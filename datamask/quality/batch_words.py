@@ -19,9 +19,9 @@ from datamask.quality.word_tables import SINGLE, tables
 class BatchWords:
     """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's.
 
-    Of each (tokens,): start and end among `points`, the kind of its first code point, whether it is a word, whether it
-    closes a sentence or a clause, and the uint64 hashes of the folded word, of its first letters (`heads`) and of its
-    last (`tails`).
+    Of each (tokens,): start and end among `points`, the kind of its first code point, whether it is a word, whether
+    most of it is capitals, whether it closes a sentence or a clause, and the uint64 hashes of the folded word, of its
+    first letters (`heads`) and of its last (`tails`).
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -30,15 +30,16 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        self.characters = np.zeros((len(texts), 9), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
+        self.characters = np.zeros((len(texts), 5), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
-        kinds = (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)
+        kinds = (np.int64, np.int64, np.uint8, bool, bool, bool, *[np.uint64] * 3)
         found = Tokens(*(np.empty(room, kind) for kind in kinds))
         packed = tables().packed
         tokens, angles = find_tokens(self.points, packed, np.uint64(_BASE), self.ends, found, self.characters, marks)
-        self.start, self.end, self.kinds, self.is_word, self.closes, self.hashes, self.heads, self.tails = (
+        self.start, self.end, self.kinds, self.is_word, self.shouted, self.closes, *hashes = (
             values[:tokens].copy() for values in found
         )
+        self.hashes, self.heads, self.tails = hashes
         self.marks = marks[:angles].copy()  # places of "<" and "&"
         self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
 

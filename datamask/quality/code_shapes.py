@@ -6,7 +6,7 @@ A word's shape is its case and its digits, a mark's shape is the mark itself; tw
 space stands between them. Links are left out. So `name(`, `);` and dots or underscores within names count; line ends,
 indentation and the words of any language do not.
 Weights are a logistic regression's, fitted by benchmarks/quality_code.py to files of 40 programming languages, and to
-mail, changelogs, manuals, fortunes, web pages and prose in 30 languages.
+mail, changelogs, manuals, fortunes, web pages, prose in 30 languages, logs and JSON.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMES: tuple[str, ...] = (*_WORDS, *MARKS, "mark", *(mark * 2 for mark in MARKS)
 
 def code_probability(words: BatchWords) -> np.ndarray:
     """(documents,) float64: the probability that each is source code; 0 where it has hardly a mark of code."""
-    weights, intercept = _weights()
-    marks = words.characters[:, 6] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
+    weights, intercept = weights_of_pairs()
+    marks = words.characters[:, 3] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
     sums = np.zeros(len(words))
     weigh_pairs(shape_pairs(words, marks), words.first, marks, weights, sums)
     found: np.ndarray = np.where(marks, 1 / (1 + np.exp(-(sums + intercept))), 0.0)
@@ -55,7 +55,8 @@ def pair_name(pair: int) -> str:
 
 
 @cache
-def _weights() -> tuple[np.ndarray, float]:
+def weights_of_pairs() -> tuple[np.ndarray, float]:
+    """(pairs,) float32 weights, mostly 0, and the intercept."""
     told = json.loads(resources.files(__package__).joinpath("code_shapes.json").read_text(encoding="utf-8"))
     places = {pair_name(pair): pair for pair in range(PAIRS)}
     weights = np.zeros(len(places), np.float32)

@@ -19,7 +19,6 @@ from datamask.quality.word_tables import (
     JOINER,
     LEADS,
     LETTERS,
-    LOWER,
     MARK,
     MEANING,
     ORDINARY,
@@ -44,7 +43,7 @@ SHORTEST, LONGEST = SENTENCE
 DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
 PIPE = ord("|")
 ROUND, SQUARE = ord("("), ord("[")
-NAMED = 4  # words: "MAÎTRE DE PHILOSOPHIE."
+CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
 FORMULA = 200  # code points at most, white space left out
 
 
@@ -94,13 +93,14 @@ def formula_end(points, table, at, end):  # type: ignore[no-untyped-def]
 
 
 class Tokens(NamedTuple):
-    """Of each token: where it starts and ends, the kind of its first code point, whether it is a word, whether it
-    closes a sentence or a clause, and the hashes of it and of its first and last LETTERS."""
+    """Of each token: where it starts and ends, the kind of its first code point, whether it is a word, whether most of
+    it is capitals, whether it closes a sentence or a clause, and the hashes of it and of its first and last LETTERS."""
 
     start: np.ndarray
     end: np.ndarray
     kinds: np.ndarray
     is_word: np.ndarray
+    shouted: np.ndarray
     closes: np.ndarray
     hashes: np.ndarray
     heads: np.ndarray
@@ -134,21 +134,19 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
 
-    counts: (documents, 9) is filled with numbers of code points: not blank, digits, of words, capitals, broken,
-    separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; and of small letters. A run of one
-    mark counts once. Formulas (`formula_end`) are left out, and so are the pipes of a table's rows: where one row ends
-    and the next begins, two pipes stand with only a blank between. «» are separators as far as one stands without the
-    other. Capitals of a speaker's name are left out: NAMED words at most, all in capitals, between marks which close a
-    sentence.
+    counts: (documents, 5) is filled with numbers of code points: not blank, broken, separators, of programs; and of
+    places where UTF-8 was read as cp1252 or Latin-1. A run of one mark counts once. Formulas (`formula_end`) are left
+    out, and so are the pipes of a table's rows: where one row ends and the next begins, two pipes stand with only a
+    blank between. «» are separators as far as one stands without the other.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
-    start, end, kinds, is_word, closes, hashes, heads, tails = found
+    start, end, kinds, is_word, shouted, closes, hashes, heads, tails = found
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
-    plain, ink, digits, letters, upper, broken, bars, code, misread = 0, 0, 0, 0, 0, 0, 0, 0, 0
-    quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
+    ink, broken, bars, code, misread = 0, 0, 0, 0, 0
+    quotes, formula = 0, 0  # right ones less left ones; where the last formula ends
     row, width = 0, 0  # pipes since the last row of a table began, and in the row before
-    begins, names, named, tall = True, 0, 0, 0  # a sentence does; words and capitals of a name; capitals of a token
+    capitals = 0  # of the token
     before, open_ = False, False  # whether the code point before is of a word, and of a token
     held, single = np.uint64(0), np.uint64(SINGLE)
     total, power, head, size = np.uint64(0), np.uint64(1), np.uint64(0), 0
@@ -160,8 +158,7 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             size += 1
             if size == LETTERS:
                 head = total
-            plain += at >= formula
-            small += at >= formula and entry & np.uint64(LOWER) != 0
+            ink += at >= formula
             held = np.uint64(WORD)
             continue
         kind = entry & np.uint64(0xFF)
@@ -184,21 +181,13 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
                 for place in range(at - LETTERS, at):
                     total, power = hashed(table[points[place]], base, total, power)
                 tails[token] = mix_hash(total)
-            if is_word[token]:
-                of_name = tall == at - start[token] and (begins or names > 0)
-                names, named, begins = (names + 1, named + tall, False) if of_name else (0, 0, False)
-            elif closes[token]:
-                if names <= NAMED:
-                    upper -= named
-                names, named, begins = 0, 0, True
+            shouted[token] = capitals > 1 and 2 * capitals > at - start[token]
             open_ = False
         if blank:
             if document < len(ends) and at == ends[document]:
-                ink, letters = ink + plain, letters + plain
                 bars += abs(quotes) - min(row, width)  # the last row of a table is one too
-                counts[document] = (ink, digits, letters, upper, broken, bars, code, misread, small)
-                quotes, small, begins, names, named, row, width = 0, 0, True, 0, 0, 0, 0
-                plain, ink, digits, letters, upper, broken, bars, code, misread = (0,) * 9
+                counts[document] = (ink, broken, bars, code, misread)
+                quotes, row, width, ink, broken, bars, code, misread = (0,) * 8
                 document += 1
                 continue
         else:
@@ -206,10 +195,11 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
                 start[tokens], kinds[tokens], is_word[tokens] = at, kind, word
                 closes[tokens] = not word and (kind & np.uint64(STOP) != 0 or entry & np.uint64(CLAUSE) != 0)
                 tokens += 1
-                open_, tall = True, 0
+                open_, capitals = True, 0
                 total, power, size = np.uint64(0), np.uint64(1), 0
             total, power = hashed(entry, base, total, power)
             size += 1
+            capitals += kind & np.uint64(UPPER) != 0
             if size == LETTERS:
                 head = total
         if point in (DOLLAR, BACKSLASH) and at >= formula and document < len(ends):
@@ -218,12 +208,6 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             continue
         if not blank:
             ink += word or point != points[at - 1]  # a rule of equal marks is one mark
-            digits += kind & np.uint64(DIGIT) != 0
-            letters += kind & np.uint64(WORD) != 0
-            small += kind & np.uint64(LOWER) != 0
-            capital = kind & np.uint64(UPPER) != 0
-            upper += capital
-            tall += capital
         means = (entry >> np.uint64(MEANING)) & np.uint64(7)
         if means:
             broken += means == BROKEN
@@ -316,23 +300,24 @@ def find_figures(first, kinds, is_word, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def standing(first, is_word, closes, figures, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 3) with numbers of words, of those in passages of figures, and of the others in sentences
-    or clauses, the last of which may be cut off."""
+def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 4) with numbers of words, of those in passages of figures, of the others in sentences or
+    clauses, the last of which may be cut off, and of the others that are `shouted`."""
     for document in range(len(first) - 1):
-        number, apart, said, since = 0, 0, 0, 0
+        number, apart, said, since, loud = 0, 0, 0, 0, 0
         for at in range(first[document], first[document + 1]):
             if is_word[at]:
                 number += 1
                 apart += figures[at]
                 since += not figures[at]
+                loud += shouted[at] and not figures[at]
             elif closes[at]:
                 if SHORTEST <= since <= LONGEST:
                     said += since
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, apart, said)
+        found[document] = (number, apart, said, loud)
 
 
 @compiled
@@ -464,7 +449,7 @@ def usual_words(  # type: ignore[no-untyped-def]
                 of_menus -= menus[leaves]
             if at >= low and is_word[at]:
                 number = max(of_words, 1)
-                if not figures[at] and of_function >= least * number and of_capitals <= 0.4 * number:
+                if not figures[at] and of_function >= least * number and of_capitals <= CAPITALS * number:
                     reads += 1
                 else:
                     listed += of_menus >= SEVERAL

@@ -22,7 +22,8 @@ FREQUENT = 100  # words that stand in most documents: its function words, mostly
 PROFILE = 400  # words that tell it from others
 TRUST = 5  # a document is in its likeliest language where it has at least this part of the usual frequent words
 BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
-LOOK = 400  # a document's first words, which its language is told from
+LOOK = 400  # a document's first words in no figures, which its language is told from
+FEWEST = 20  # a document with fewer is as if it had so many, the others in no language
 CODE = "code"
 _CODE = 0.5  # probability from which a document is source code
 OTHER = "other "  # begins the names of groups of scripts
@@ -86,8 +87,8 @@ class Languages:
         return found
 
     def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share; of those that are
-        wanted (documents,)."""
+        """(documents,) the likeliest language, −1 where no word tells or most are in figures; and its frequent words'
+        share; of those that are wanted (documents,)."""
         told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
         if not self.languages:
             return told, share
@@ -100,7 +101,11 @@ class Languages:
             begins = np.flatnonzero(np.append(True, np.diff(document) > 0))
             told[document[begins]] = np.add.reduceat(self.likelihood[row], begins, axis=0).argmax(axis=1)
             hits = np.bincount(document, weights=self.frequent[row, told[document]], minlength=len(words))
-            share = hits / np.maximum(total, 1)
+            share = hits / np.maximum(total, FEWEST)
+        words_in = [
+            np.bincount(words.document, kind, len(words)) for kind in (words.is_word, words.is_word & words.figures)
+        ]
+        told[2 * words_in[1] > words_in[0]] = -1
         return told, share
 
     @property
@@ -114,13 +119,12 @@ def _slot(hashes: np.ndarray) -> np.ndarray:
 
 
 def _looked(words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the first words of the documents that are wanted (documents,), and whose each is."""
-    begins = words.first[:-1][wanted]
-    sizes = np.minimum(words.first[1:][wanted] - begins, LOOK)
-    place = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    document = np.repeat(np.flatnonzero(wanted), sizes)
-    word = words.is_word[place]
-    return place[word], document[word]
+    """Places of the first words in no figures of the documents that are wanted (documents,), and whose each is."""
+    place = np.flatnonzero(words.is_word & ~words.figures & wanted[words.document])
+    document = words.document[place]
+    begins = np.searchsorted(document, np.arange(len(words)))
+    kept = np.arange(len(place)) - begins[document] < LOOK
+    return place[kept], document[kept]
 
 
 def _scripts(words: BatchWords, wanted: np.ndarray) -> np.ndarray:

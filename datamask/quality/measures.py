@@ -21,8 +21,8 @@ MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
     "sentences",  # share in sentences or clauses, of words in no figures: 3 to 60, closed by a mark that ends one or ;:
-    "figures",  # share of words in passages of numbers and marks, beyond FREE_FIGURES
-    "upper_case",  # share in upper case of the letters that have a case, and FEW_CASED of all letters
+    "figures",  # share of words in passages of numbers and marks
+    "upper_case",  # share of words in capitals, of those in no figures
     "repeated",  # share of runs of eight words that came before in the document
     "tags",  # HTML tags and entities a word
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
@@ -43,8 +43,7 @@ PLAIN = (  # what needs no pool, and is a share
     "bars",
     "code",
 )
-FREE_FIGURES = 0.28  # of a text's words may stand in tables, formulas and heads of mail
-FEW_CASED = 0.02  # of letters: a few abbreviations in a writing without case are no text in capitals
+FREE_WORDS = 20  # words of a text need be in no sentences and no prose, and may be in figures: a title, a head, a date
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
@@ -87,22 +86,26 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
     return np.where(total > 0, count / np.maximum(total, 1), np.nan)
 
 
+def most_of(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The share of words that are something, 1 if all but FREE_WORDS are; NaN where there are none."""
+    return share(np.minimum(count + FREE_WORDS, total), total)
+
+
 def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
-    ink, digits, letters, upper, broken, bars, _, misread, small = words.characters.T
-    letters = letters - digits
+    ink, broken, bars, _, misread = words.characters.T
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
     count_tags(words.points, tables().packed, words.marks, words.ends, tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 3), np.int64), np.empty((len(words), 2), np.int64)
-    standing(words.first, words.is_word, words.closes, words.figures, stands)
-    number, apart, said = stands.T
+    stands, runs = np.empty((len(words), 4), np.int64), np.empty((len(words), 2), np.int64)
+    standing(words.first, words.is_word, words.shouted, words.closes, words.figures, stands)
+    number, apart, said, loud = stands.T
     repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
-        "sentences": share(said, number - apart),
-        "figures": np.maximum(share(apart, number) - FREE_FIGURES, 0),
-        "upper_case": share(upper, upper + small + FEW_CASED * letters),
+        "sentences": most_of(said, number - apart),
+        "figures": 1 - most_of(number - apart, number),
+        "upper_case": share(loud, number - apart),
         "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
         "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
@@ -134,7 +137,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     reads, menus = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
-        "prose": share(reads, written),
+        "prose": most_of(reads, written),
         "menus": share(menus, number),
         **{kind: share(_listed(words, kind), number) for kind in ("notices", "adverts")},
     }

@@ -46,6 +46,7 @@ class MeasureTerm:
     root: bool = False  # of shares of rare things, whose spread grows with them
     free: float = 0.5  # spreads from the usual that are no fault yet
     fixed: bool = False  # compared with 0, not with what is usual: bad in any language
+    allowed: float = 0.0  # of the measure beyond what is usual; from there on `spread` counts in any language
 
     def value(self, measured: np.ndarray) -> np.ndarray:
         """(n,) float64 of the (n, MEASURES) measured."""
@@ -56,7 +57,7 @@ class MeasureTerm:
 TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("order", "low", 8.0, 0.5, "its words follow one another as by chance", free=1.0),
     MeasureTerm("sentences", "low", 1.0, 0.08, "its words are in no sentences", free=0.0),
-    MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures"),
+    MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures", allowed=0.28),
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
     MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
@@ -93,7 +94,7 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
     everyone = _quartiles(values[enough] if enough.any() else values)
     median, spread = np.zeros((groups, len(TERMS))), np.zeros((groups, len(TERMS)))
     least = np.array([term.spread for term in TERMS])
-    fixed = np.array([term.fixed for term in TERMS])
+    fixed, allowed = (np.array([getattr(term, name) for term in TERMS]) for name in ("fixed", "allowed"))
     for one in range(groups):
         mine = values[(group == one) & enough]
         weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
@@ -101,8 +102,8 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
         found = np.where(np.isnan(found), everyone, found)
         low, middle, high = weight * found + (1 - weight) * everyone
         zero = fixed & ~usual_of_code if names[one] == CODE else fixed
-        median[one] = np.where(zero, 0, middle)
-        spread[one] = np.where(zero, least, np.maximum((high - low) / 1.349, least))
+        median[one] = np.where(zero, 0, middle) + allowed
+        spread[one] = np.where(zero | (allowed > 0), least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
             spread[one, [term.measure == "order" for term in TERMS]] = np.inf
     usual = UsualTerms(median, spread, np.zeros((groups, len(GRID))))

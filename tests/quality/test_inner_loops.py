@@ -15,6 +15,7 @@ from datamask.quality import word_tables as w
 from datamask.quality.batch_words import BatchWords, mix_bits
 from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.inner_loops import (
+    CAPITALS,
     CHANCE,
     FIGURES,
     REACH,
@@ -102,12 +103,10 @@ def test_counts_of_characters(texts: list[str]) -> None:
                 not text[at].isspace() and bool(kind & w.WORD or text[at] != text[at - 1 : at])
                 for at, kind in zip(kept, kinds)
             ),
-            *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD)),
-            int((kinds & w.LOWER != 0).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        expected[5] += quotes - pipes_of_rows(text, kept)
-        assert words.characters[document, [0, 1, 2, 8, 4, 5, 6]].tolist() == expected
+        expected[2] += quotes - pipes_of_rows(text, kept)
+        assert words.characters[document, :4].tolist() == expected
 
 
 def outside_formulas(text: str) -> list[int]:
@@ -155,19 +154,13 @@ def test_formulas(text: str, kept: str | None) -> None:
     assert laid.split() == without_formulas(text).split()
 
 
-@pytest.mark.parametrize(
-    ("text", "upper"),
-    [
-        ("HAMLET. Who's there?", 1),
-        ("Yes. MAÎTRE DE PHILOSOPHIE: Fort bien. [Exit.] ANNA. No", 4),
-        ("I SAY THIS IN CAPITALS. NOW", 21),
-        ("One TWO. Three", 5),
-        ("A5. B", 2),
-    ],
-)
-def test_capitals_of_who_speaks_are_not_counted(text: str, upper: int) -> None:
-    for around in ([], ["ONE TWO"], ["Three."]):
-        assert BatchWords([*around, text, *around]).characters[len(around), 3] == upper
+def test_words_of_two_letters_and_more_are_shouted_where_most_of_them_are_capitals() -> None:
+    text = "I SAY a MAÎTRE, USA's McDonald ИЗ Из A5 ΑΒ ß O\u0301U\u0301 x"
+    for around in ([], ["ONE two"]):
+        words = BatchWords([*around, text, *around])
+        mine = range(words.first[len(around)], words.first[len(around) + 1])
+        said = ["".join(map(chr, words.points[words.start[at] : words.end[at]])) for at in mine if words.shouted[at]]
+        assert said == ["SAY", "MAÎTRE", "USA's", "ИЗ", "ΑΒ"]
 
 
 def test_places_where_utf8_was_read_as_cp1252() -> None:
@@ -179,7 +172,7 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
         "Ã",  # of "à" or a no-break space, which the text's end or another layout has taken away
         "MANHÃ",
     ]
-    assert BatchWords(texts).characters[:, 7].tolist() == [2, 1, 0, 1, 1, 0]
+    assert BatchWords(texts).characters[:, 4].tolist() == [2, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -228,14 +221,15 @@ def near(mask: np.ndarray) -> np.ndarray:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_words_in_sentences(tokens: Tokens) -> None:
-    is_word, figures, closes = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 4))
-    found = np.empty((len(tokens.first) - 1, 3), np.int64)
-    standing(tokens.first, is_word, closes & ~is_word, figures, found)
+    is_word, figures, loud, closes = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 2, 4))
+    found = np.empty((len(tokens.first) - 1, 4), np.int64)
+    standing(tokens.first, is_word, loud & is_word, closes & ~is_word, figures, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, apart = (is_word & ~figures)[mine], (is_word & figures)[mine].sum()
         *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
         said = sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1])
-        assert row == [words.sum() + apart, apart, said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1])]
+        said += rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1])
+        assert row == [words.sum() + apart, apart, said, (words & loud[mine]).sum()]
 
 
 @settings(max_examples=100, deadline=None)
@@ -281,7 +275,7 @@ def test_usual_words(tokens: Tokens) -> None:
         words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
         number = np.maximum(near(words), 1)
         reads = near(theirs) >= 0.33 * max(usual[group[document]], 0.02) * number
-        reads &= (near(capital[mine]) <= 0.4 * number) & ~figures[mine]
+        reads &= (near(capital[mine]) <= CAPITALS * number) & ~figures[mine]
         listed = words & ~reads & (near(menus[mine]) >= SEVERAL)
         assert found[document].tolist() == [(words & reads).sum(), listed.sum()]
 
