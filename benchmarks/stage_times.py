@@ -65,11 +65,11 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
     from datamask.encoders import embed_shard, prepare_encoder
     from datamask.filter import find_duplicates, sign_shard
     from datamask.filter.filters import filter_corpus
+    from datamask.pipeline import STAGES as DECLARED
     from datamask.quality import prepare_quality, score_shard
     from datamask.release import Provenance, export, publish
     from datamask.report import write_report
     from datamask.selection import learn_prices, mask_shard
-    from datamask.selection.cover.counting import count_shard
     from datamask.stages import ShardFiles
 
     config = Config.model_validate({"corpus": {"input": inputs}})
@@ -86,7 +86,7 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
     each("index", "index", lambda own: index_shard(own.shard, encoder, config, work))
     each("embed", "embeddings", lambda own: embed_shard(own, encoder, config, work))
     each("score", "scores", lambda own: score_shard(own, quality, encoder, config, work))
-    each("atoms", "atoms", lambda own: count_shard(own, config, work))
+    each("atoms", "atoms", lambda own: DECLARED["atoms"].call(files=own, shard=own.shard, config=config, work=work))
     filters = timed("filter", lambda: filter_corpus(files, config, work))
     files = [replace(own, filters=output) for own, output in zip(files, filters, strict=True)]
     duplicates = timed("duplicates", lambda: find_duplicates(files, config, work))

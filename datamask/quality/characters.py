@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import string
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import regex
+
+from datamask.text.properties import LAST, categories, characters, spaceless
 
 # Flags of a code point.
 SPACE = 1  # str.isspace
@@ -27,7 +28,6 @@ KINDS = 14
 # CCNet's punctuation beyond ASCII (normalizer.py), which datatrove's filters use; the digit among it is CCNet's own.
 _CCNET = "—”％１〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»"
 _CONTROL = [chr(c) for c in (*range(9), 11, 12, *range(13, 32), *range(127, 160))]
-LAST = 0x33480  # code points from here on are unassigned, tags or private: category "Cn" as far as words go
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,6 @@ class CharacterTables:
 
 
 _TERMINAL = r"\p{Sentence_Terminal}"
-_SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue Javanese Tibetan"  # without spaces
-_UNSPACED = "[" + "".join(rf"\p{{{script}}}" for script in _SCRIPTS.split()) + "]"
-
-
-@cache
-def categories() -> np.ndarray:
-    """(LAST,) U2: the general category of each code point."""
-    found = np.array([unicodedata.category(char) for char in map(chr, range(LAST))])
-    found.setflags(write=False)
-    return found
 
 
 @cache
@@ -61,10 +51,10 @@ def tables() -> CharacterTables:
     category = categories()
     first = category.astype("U1")
     letter = (first == "L") | (first == "M")
-    everything = "".join(map(chr, range(LAST)))
+    everything = characters()
     white = [found.start() for found in regex.finditer(r"\s|[\x1c-\x1f]", everything) if found[0].isspace()]
     space = _points(map(chr, white))
-    unspaced = _matches(_UNSPACED, everything) & letter & (np.arange(LAST) > 0xFF)
+    unspaced = spaceless() & letter
     assigned = ~np.isin(category, ("Cn", "Cs"))
     for flag, points in (
         (SPACE, space),

@@ -34,7 +34,7 @@ WEIGHTS = (
     (0xF900, 0xFAFF, 3),
     (TABLE, LETTERS, 3),
 )
-UNSPACED = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF))
+HAN_AND_KANA = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF))
 # marks that are left out: accents, vowel points of Hebrew and Arabic. Those of Indic scripts are letters.
 POINTS = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670), (0x0640, 0x0640))
 CASED = ((0, 0x3400), (0x4DC0, 0x4E00), (0xA000, 0xAC00), (0xD7A4, TABLE))  # but Han and Hangul: letters as they are
@@ -99,7 +99,7 @@ def _plain(character: str) -> str:
 def unspaced(units: np.ndarray) -> np.ndarray:
     """(n,) bool: letters of scripts without spaces of which one or two make a word: Han and kana."""
     found = units >= TABLE
-    for first, last in UNSPACED:
+    for first, last in HAN_AND_KANA:
         found |= (units >= first) & (units <= last)
     return found
 

@@ -16,16 +16,13 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from datamask.text.properties import LAST, categories, small_letters, spaceless
+
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character
-LAST = 0x32000  # beyond are no letters
 ALPHABETS = 0x530  # before it Latin, Greek and Cyrillic
-UNSPACED = (  # blocks of scripts without spaces between words
-    (0x0E00, 0x0EFF), (0x0F00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF),
-    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
-    (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xF900, 0xFAFF), (0x1B000, 0x1B16F), (0x20000, LAST - 1),
-)  # fmt: skip
+ALSO = "〆゙゚ー"  # marks of Han and kana that Unicode gives to no script
 BASE = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
 
@@ -119,15 +116,9 @@ def _bounds(kinds: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.nda
 @cache
 def _tables() -> tuple[np.ndarray, np.ndarray]:
     """Of each code point: its lower case, and its kind."""
-    lower, kind = np.arange(LAST + 1, dtype=np.uint32), np.zeros(LAST + 1, np.uint8)
-    for point in range(LAST):
-        character = chr(point)
-        if unicodedata.category(character)[0] in "LNM":
-            kind[point] = WORD
-            small = character.lower()
-            lower[point] = ord(small) if len(small) == 1 else point
-    for first, last in UNSPACED:
-        part = slice(first, last + 1)
-        kind[part] = np.where(kind[part] == WORD, ALONE, SEPARATOR)
-    kind[LAST] = SEPARATOR
+    lower, kind = np.arange(LAST + 1, dtype=np.uint32), np.full(LAST + 1, SEPARATOR, np.uint8)
+    word = np.isin(categories().astype("U1"), ["L", "N", "M"])
+    lower[:LAST][word] = small_letters()[word]
+    kind[:LAST][word] = np.where(spaceless()[word], ALONE, WORD)
+    kind[list(map(ord, ALSO))] = ALONE
     return lower, kind

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from datamask.text.properties import categories
+
 TABLE = 0x20000  # code points looked up
 UPPER, LOWER, SPACE, STOP, RETURN, BREAK, MARK, BROKEN = 1, 2, 4, 8, 16, 32, 64, 128
 QUOTE = STOP | MARK  # the sign before each line of a mail that is quoted
@@ -29,7 +31,7 @@ def byte_kinds() -> np.ndarray:
     table = np.zeros(TABLE, np.uint8)
     for code in (*range(0x3400), *range(0xA640, 0xA800), *range(0xFB00, 0xFFFF), *range(0x10400, 0x10500)):
         character = chr(code)
-        category = unicodedata.category(character)
+        category = str(categories()[code])
         table[code] = {"Lu": UPPER, "Lt": UPPER, "Ll": LOWER, "Zs": SPACE, "Cc": BROKEN}.get(category, 0)
         if category[0] in "PS" or category == "Mn" or unicodedata.decomposition(character)[:1].isalnum():
             table[code] |= MARK

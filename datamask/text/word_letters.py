@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from datamask.text import code_points
+from datamask.text.properties import categories, small_letters
 
 # Kinds of byte. The tokenizer splits between white space and all else, and between a letter and a sign. What is beyond
 # ASCII stays with its neighbours: it may be either, or a mark that the normalizer joins to the letter before it.
@@ -34,9 +35,8 @@ def letters() -> np.ndarray:
         found[first:last] = np.arange(first, last)
     for code in np.flatnonzero((kind == code_points.PLAIN) | (kind == code_points.MARK)).tolist():
         character = chr(code)
-        if code < 0x80 or found[code] or unicodedata.category(character)[0] not in "LM":
+        if code < 0x80 or found[code] or categories()[code][0] not in "LM" or len(character.lower()) > 1:
             continue
-        small = character.lower()
-        if len(small) == 1 and unicodedata.normalize("NFKC", character) == character:
-            found[code] = ord(small) | (MARKED if kind[code] == code_points.MARK else 0)
+        if unicodedata.normalize("NFKC", character) == character:
+            found[code] = small_letters()[code] | (MARKED if kind[code] == code_points.MARK else 0)
     return found
