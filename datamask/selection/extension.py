@@ -278,7 +278,7 @@ class StandingRounds(CoverRounds):
         """The terms as they were, and the state before, from which the descent begins."""
         self.new, self.stays, self.spent_before = self._standing()
         self.nothing = is_budget_spent(self.limits_at(self.new), self.spent_before)
-        self.lay_out()
+        self.measure()
         self.greatest_room = self.room  # what takes a greater one is as well solved anew
         pairs = zip(self.lengths(), self.new, strict=True)
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:

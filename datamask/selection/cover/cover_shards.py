@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,50 +32,29 @@ from scipy.optimize import Bounds, minimize
 from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, here
 from datamask.selection.cover.atoms import (
-    JUDGED,
     NEAREST,
-    AtomRows,
-    Atoms,
-    counted_words,
-    index_type,
-    least_hashes,
-    quality_ranges,
-    saturates,
-    targets_of,
-    weighs_documents,
 )
-from datamask.selection.cover.counting import target_of
-from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.shard_maps import (
-    Covering,
-    OwnBest,
+    CoverCorpus,
     UndecidedProblem,
-    calibrate_metric,
     price_group,
-    read_undecided,
-    sample_group,
     search_mask,
     solve_fractions,
-    write_atoms,
+    sum_groups,
 )
-from datamask.selection.cover.solve import ACCURACY, span_of_objective
-from datamask.selection.metrics import metric_class
-from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.cover.solve import ACCURACY
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
-from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
-from datamask.selection.sharded.driver import Certificate, GroupDecision, GroupDriver
+from datamask.selection.sharded.driver import Certificate, GroupDecision
 from datamask.selection.sharded.grouped_corpus import (
-    Group,
     LimitDuals,
     ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
-    quality_of,
 )
 
 JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as one problem, at 24 bytes a number
-SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # the sample's greatest size: numbers in its rows, documents
+SAMPLE_ROOM = 1 << 24  # numbers in the rows of a sample, at most
 FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
 GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for forty short rounds
@@ -137,28 +116,29 @@ class _Priced(NamedTuple):
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class CoverRounds(GroupDriver):
+class CoverRounds(CoverCorpus):
     """The driver of coverage; its state is one number an atom."""
 
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
         super().__init__(shards, config, maps, folder)
         self.room = self.greatest_room = JOINT_NUMBERS if room is None else room
         self.measured = room is None  # whether the room becomes that of FEW documents
-        self.room_of_sample = (SAMPLE_ROOM if room is None else min(SAMPLE_ROOM, room)) - 1  # numbers in its rows
         self.grown = False  # whether the room is the greatest, as the first one held too few
-        self.settings = config.selection
         self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
         self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
-        self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
 
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
-        self.lay_out()
-        sample = self.sample(self.room_of_sample, self._lengths)
-        if sum(map(len, sample)) < 2:
-            sample = self.sample(2, self.ones)
-        self._learn(sample)
+        self.measure()
+        self.learn(min(SAMPLE_ROOM, self.greatest_room) - 1)
         self.begin(self.descend(self.joint.mean))
+
+    def measure(self) -> None:
+        """Lays the corpus out, and measures the room where it is not given."""
+        self.lay_out()
+        if self.measured:
+            self.room = min(FEW * self.numbers // self.count, self.room)
+        self.pricing = self.sample(LIMITED, self.ones) if self.limits else []
 
     def begin(self, at: np.ndarray) -> None:
         """Prices all documents at the first state (J,)."""
@@ -223,7 +203,7 @@ class CoverRounds(GroupDriver):
         which y is the slope. The more documents, the smoother it is; where it is no more, the undecided are solved.
         """
         used = self.joint.t > 0
-        if not used.any() or sum(int(length.sum(dtype=np.int64)) for length in self.lengths()) <= self.room:
+        if not used.any() or self.numbers <= self.room:
             return at  # prices are the same at all states, or all documents are solved at once
         first = self.joint.slope(at)[used]
         first = np.maximum(first, FLATTEST * first.max())
@@ -254,126 +234,6 @@ class CoverRounds(GroupDriver):
         with contextlib.suppress(_Enough):
             minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, options=options)
         return states[int(np.argmin(bounds))]
-
-    @property
-    def quality_names(self) -> list[str]:
-        """The quality columns' names among the terms."""
-        return [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
-
-    # ------------------------------------------------------------ the sample
-
-    def _lengths(self) -> Iterator[np.ndarray]:
-        """What each document takes of the sample's room."""
-        return (np.maximum(length, self.room_of_sample // SAMPLED) for length in self.lengths())
-
-    def _of_least(self, name: str, count: int) -> np.ndarray:
-        """What the sketches hand on of so many documents with the least hashes: their rows of an array."""
-        parts = [found.read(name)[0] for found in self.sketched]
-        pairs = zip(self.sketched, parts, strict=True)
-        least = np.concatenate([found.read("least")[0][: len(part)] for found, part in pairs])
-        return np.concatenate(parts)[least_hashes(least, count)]
-
-    def lay_out(self) -> None:
-        """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
-        self.sketched = self.maps(sample_group, self.state, self.groups, self.rows)
-        anchors = np.zeros((0, 0), np.float32)
-        if "coverage-embedding" in self.settings.metrics:
-            anchors = self._of_least("rows", self.settings.coverage.anchors)
-            self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
-        if weighs_documents(self.settings):
-            self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
-        self.hashes = self.column(self.sketched, "hashes")
-        self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
-        self.lengths = self.column(self.laid, "length")
-        numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
-        if self.measured:
-            self.room = min(FEW * numbers // self.count, self.room)
-        total, random, spent = (
-            _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
-        )
-        self.state = replace(self.state, width=len(total))
-        target = target_of(self.settings)
-        words = total[len(anchors) :]
-        if self.state.ranges is not None:
-            by_worth = _sum(found.read("worth")[0] for found in self.laid)
-            words = counted_words(words, by_worth[len(anchors) :])
-        wanted = None if target is None else target.counts(self.settings.coverage.buckets)
-        targets = targets_of(self.settings, len(anchors), words, wanted)
-        bend = int(self.laid[0].read("bend")[0])
-        kind = index_type(len(total))
-        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
-        atoms = Atoms(nothing, targets, bend, anchors, total / self.total)
-        self.metrics: list[Coverage] = []
-        for name in self.settings.metrics:
-            metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
-            assert isinstance(metric, Coverage)
-            metric.use_atoms(self.settings, atoms)
-            self.metrics.append(metric)
-        self.random = random / np.maximum(spent, 1e-300)[:, None]
-        self.pricing = self.sample(LIMITED, self.ones) if self.limits else []
-
-    def _learn(self, sample: Sequence[np.ndarray]) -> None:
-        """Calibrates the terms on the sample and joins them to the objective."""
-        settings = self.settings
-        self.taken = self._take("sample", self.places("sample", sample))
-        hashes = np.concatenate([own[at] for own, at in zip(self.hashes(), sample, strict=True)])
-        half = hashes < np.median(hashes)
-        self.of_sample = self.limits_at(sample)
-        metric_spans = [(0.0, 1.0)] * len(self.metrics)
-        quality_spans = [(0.0, 1.0)] * self.columns
-        if settings.calibrate:
-            weights, places = self.of_sample.weights, (np.flatnonzero(half), np.arange(len(half)))
-            items = [
-                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, at, self.state.share)
-                for metric in self.metrics
-                for at in places
-            ]
-            best = np.reshape(self.maps(calibrate_metric, self.state, items), (-1, 2)).tolist()
-            sizes = [len(at) for at in places]
-            metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
-            quality_spans = self.spans()
-        self.join(quality_spans, metric_spans)
-
-    def join(self, quality_spans: Sequence[tuple[float, float]], metric_spans: Sequence[tuple[float, float]]) -> None:
-        """Joins the terms, whose (zero, one) these are, to the objective."""
-        settings = self.settings
-        terms = [
-            Term(name, 0.0, *span, column=column)
-            for column, (name, span) in enumerate(zip(self.quality_names, quality_spans, strict=True))
-        ]
-        pairs = zip(self.metrics, metric_spans, strict=True)
-        diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
-        self.terms, self.diversity = weigh_terms(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
-        self.state = replace(self.state, terms=self.terms)
-        every = [*self.terms, *self.diversity]
-        self.objective_span = span_of_objective(every, settings.calibrate)
-        self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
-
-    def _span_of(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
-        """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
-        of it.
-
-        For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, and by
-        the saturating curve, the value as linear in 1 / size.
-        """
-        zero = float(np.mean([metric.of_state(state) for state in self.random]))
-        (half, whole), count = sizes, self.count
-        if half == whole or best[1] <= best[0]:
-            return zero, max(best[1], zero)
-        if metric.part == "embedding" or (metric.part == "ngrams" and saturates(self.settings)):
-            one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
-            return zero, max(one, zero)
-        used = metric.t > 0
-        most = (
-            float(metric.t[used] @ np.log(metric.t[used])) - metric.base
-        )  # rows add up to 1: the greatest value is at t
-        off = [max(most - each, 1e-12) for each in best]
-        one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
-        return zero, max(one, zero)
-
-    def linear(self, group: Group) -> np.ndarray:
-        """(n,) each document's scaled quality."""
-        return scaled_quality(self.terms, quality_of(group.shard))
 
     # ------------------------------------------------------------ prices
 
@@ -427,12 +287,12 @@ class CoverRounds(GroupDriver):
         :raises UndecidedTooFew: they cannot meet the limits.
         """
         limits = self.gather(index, fixed, spent)
-        taken = self._take(name, fixed)
+        taken = self.take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
         states, offsets = zip(*(each.read("state", "offset") for each in taken), strict=True)
         return UndecidedProblem(
             taken,
-            replace(self.joint, held=_sum(states)),
+            replace(self.joint, held=sum_groups(states)),
             np.concatenate([self.linear(group)[at] for group, at in pairs]),
             limits,
             self.size,
@@ -448,13 +308,6 @@ class CoverRounds(GroupDriver):
     def relaxed_of(self, place: int) -> np.ndarray:
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
         return self.of_group(place, self.p)
-
-    def state_of(self, name: str, fixed: Sequence[Handed]) -> np.ndarray:
-        """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
-        return _sum(each.read("state")[0] for each in self._take(name, fixed))
-
-    def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
-        return self.maps(read_undecided, replace(self.state, round=name), self.given(fixed), self.rows)
 
     # ------------------------------------------------------------ the end
 
@@ -487,12 +340,3 @@ class CoverRounds(GroupDriver):
         bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant
         raw = {metric.name: metric.of_state(state) for metric in self.metrics}
         return self.finish(decisions, raw, Certificate(bound, value), {"undecided": undecided})
-
-
-def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum in float64, in the order of the groups, so that it does not depend on which worker was first."""
-    total: np.ndarray | None = None
-    for array in arrays:
-        total = array.astype(np.float64) if total is None else total + array
-    assert total is not None
-    return total

@@ -90,7 +90,7 @@ def joint(whole: Rows, settings):
 @pytest.mark.parametrize("weighed", ["quality", "equal"])
 def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, tmp_path):
     """The quantiles are those of the same documents, however the corpus is dealt to shards."""
-    for module in (atoms, rounds, shard_maps):
+    for module in (atoms, shard_maps):
         monkeypatch.setattr(module, "JUDGED", 60)
     whole, _ = documents(300, seed=4)
     coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
