@@ -87,8 +87,8 @@ class Languages:
         return found
 
     def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(documents,) the likeliest language, −1 where no word tells or most are in figures; and its frequent words'
-        share; of those that are wanted (documents,)."""
+        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share; of those that are
+        wanted (documents,)."""
         told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
         if not self.languages:
             return told, share
@@ -102,10 +102,6 @@ class Languages:
             told[document[begins]] = np.add.reduceat(self.likelihood[row], begins, axis=0).argmax(axis=1)
             hits = np.bincount(document, weights=self.frequent[row, told[document]], minlength=len(words))
             share = hits / np.maximum(total, FEWEST)
-        words_in = [
-            np.bincount(words.document, kind, len(words)) for kind in (words.is_word, words.is_word & words.figures)
-        ]
-        told[2 * words_in[1] > words_in[0]] = -1
         return told, share
 
     @property

@@ -119,47 +119,6 @@ ADVERTS = {
         pornstar porntube xxx sex sexy sexcam webcam webcams milf hentai fetish bdsm blowjob cum cock dick pussy
         fuck fucking fucked anal tits boobs nude nudes naked horny hookup hookups dating singles flirt onlyfans
         camgirl camgirls massage erotic erotik erotica seo backlinks forex bitcoin crypto payday""",
-    "en": """affordable amazing bargain best bestseller bonus buy call cheap cheapest clearance click coupon
-        coupons deal deals delivery discount discounts exclusive fast free gift guarantee guaranteed hot hurry
-        instant limited loan loans lowest luxury money now offer offers order outlet pills premium price prices
-        pricing promo promotion purchase quote rates sale sales satisfaction save savings sell shipping special
-        spins stock today wholesale win warranty girls girl women meet chat local""",
-    "de": """angebot angebote billig bestellen bestpreis einkaufen einmalig frauen girls gratis günstig günstige
-        günstigen günstiger gutschein jetzt kaufen kontaktanzeigen kostenlos kostenlose lieferung partnersuche
-        preis preise preiswert rabatt rabatte reduziert schnäppchen sexkontakte sofort sonderangebot sparen
-        versandkostenfrei vögeln""",
-    "fr": """achat acheter bon cher chers cadeau commandez femmes gratuit gratuite gratuitement livraison
-        meilleur meilleurs moins offre offres prix profitez promo promotion promotions rencontre rencontres
-        remise réduction soldes vente""",
-    "es": """barato baratas baratos compra comprar citas chicas contactos descuento descuentos envío gratis
-        mejor mejores mujeres oferta ofertas precio precios promoción rebajas solteras tienda venta putas
-        escorts""",
-    "pt it": """barato comprar compre desconto frete garotas grátis mulheres oferta ofertas preço preços
-        promoção venda acompanhantes acquista acquistare comprare donne economici gratis incontri offerta
-        offerte prezzi prezzo ragazze saldi sconti sconto spedizione vendita""",
-    "nl nordic": """aanbieding aanbiedingen bestel bestellen geile goedkoop goedkope gratis kopen korting koop
-        prijs prijzen seksi sexdate vrouwen verzending billig billiga billige bestil dejting erbjudande fri köp
-        köpa køb kjøp pris priser rabatt rea tilbud treffit halpa hinta hinnat ilmainen osta tarjous""",
-    "pl cs": """anonse cena ceny darmowa darmowe dostawa kup kupić najlepsze najtańsze oferta okazja promocja
-        promocje rabat randki seks sprzedaż tanie tanio wyprzedaż zniżka akce ceník doprava koupit levné levně
-        nabídka seznamka sleva slevy výprodej zdarma""",
-    "tr ro hu id vi": """alışveriş bedava bahis bonus escort fiyat fiyatı fiyatları indirim kampanya kargo satın
-        satılık sohbet ucuz cumpără gratuit ieftin livrare oferte preț prețuri reducere reduceri akció ár árak
-        ingyenes kedvezmény olcsó rendelés szállítás vásárlás bandar beli diskon gratis harga judi jual murah
-        promo bán chất giá mua rẻ""",
-    "ru uk bg": """акция акции бесплатно бесплатная бонус выгодно девушки доставка заказ заказать знакомства
-        казино купить кредит недорого низкие низким онлайн порно проститутки распродажа секс скидка скидки
-        скидкой стоимость товары цена цене цены займ ставки безкоштовно знижки купити ціна ціни безплатна евтини
-        купи отстъпка цени""",
-    "ar fa he hi": """أسعار ارخص افضل اسعار تخفيضات توصيل خصم سعر شراء عروض مجانا ارزان تخفیف خرید رایگان فروش
-        قیمت ارسال מבצע מחיר משלוח הנחה खरीदें मुफ्त सेक्स कीमत ऑफर छूट""",
-    "zh": """优惠 優惠 折扣 免费 免費 价格 價格 购买 購買 特价 特價 促销 促銷 包邮
-        代购 彩票 博彩 赌场 娱乐 色情 成人 裸聊 开户 注册 平台 官网 棋牌 投注 百家 六合
-        快三 约炮 贷款 批发 厂家 报价 直销""",
-    "ja": """激安 格安 送料 無料 価格 通販 販売 特価 購入 割引 人気 新品 中古 即日
-        出会 風俗 財布 偽物 楽天 最安""",
-    "ko": """할인 무료 가격 구매 판매 최저가 특가 이벤트 배송 카지노 토토 바카라 출장
-        성인 대출 쿠폰""",
 }
 
 

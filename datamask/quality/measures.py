@@ -28,7 +28,7 @@ MEASURES = (
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
     "bars",  # separators, arrows, stars, pictures a word
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
-    "adverts",  # share of words that are of the lists of advertisements' words
+    "adverts",  # share of words that hardly stand but in spam: drugs, bets, fakes, sex
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
     "prose",  # share of words among function words and few capitals, of those in no figures
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks

@@ -66,7 +66,7 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("bars", "high", 1.5, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
     MeasureTerm("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
     MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),
-    MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of advertisements' words", root=True, free=0.8),
+    MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of spam's words", root=True, free=0.8),
 )
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 
