@@ -40,11 +40,9 @@ POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
 LESS, AMPERSAND, SEMICOLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;/!>h")
 SHORTEST, LONGEST = SENTENCE
-DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
+LEFT_QUOTES = (ord("«"), ord("‹"))
 PIPE = ord("|")
-ROUND, SQUARE = ord("("), ord("[")
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
-FORMULA = 200  # code points at most, white space left out
 
 
 @compiled
@@ -60,36 +58,6 @@ def mix_hash(value):  # type: ignore[no-untyped-def]
 def hashed(entry, base, total, power):  # type: ignore[no-untyped-def]
     """(total, power) of a word's hash, a polynomial in `base`, with one code point more: its `WordTables.packed`."""
     return total + (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power, power * base
-
-
-@compiled
-def formula_end(points, table, at, end):  # type: ignore[no-untyped-def]
-    """Where the formula that begins `at` a dollar or backslash ends: $a$, $$a$$, \\(a\\), \\[a\\]; `at` if none does.
-
-    A dollar begins or ends one as Pandoc has it (extension tex_math_dollars): black follows the first and precedes the
-    second, which no digit follows, so that "$20,000 and US$30" is none.
-    """
-    double = points[at] == DOLLAR and points[at + 1] == DOLLAR
-    place = at + 1 + (double or points[at] == BACKSLASH)
-    if points[at] == BACKSLASH and points[at + 1] not in (ROUND, SQUARE):
-        return at
-    if points[at] == DOLLAR and not double and table[points[place]] & np.uint64(BLANK):
-        return at
-    closes = points[at + 1] + (1 if points[at + 1] == ROUND else 2)  # ) or ]
-    size = 0
-    while place < end and size <= FORMULA:
-        if points[at] == BACKSLASH:
-            if points[place] == BACKSLASH and points[place + 1] == closes:
-                return place + 2
-        elif points[place] == DOLLAR and points[place - 1] != BACKSLASH:
-            if double:
-                return place + 2 if points[place + 1] == DOLLAR else at
-            if table[points[place - 1]] & np.uint64(BLANK) or table[points[place + 1]] & np.uint64(DIGIT):
-                return at
-            return place + 1
-        size += table[points[place]] & np.uint64(BLANK) == 0
-        place += 1
-    return at
 
 
 class Tokens(NamedTuple):
@@ -135,16 +103,16 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
     run of the same mark is one. A joiner between two letters is of their word.
 
     counts: (documents, 5) is filled with numbers of code points: not blank, broken, separators, of programs; and of
-    places where UTF-8 was read as cp1252 or Latin-1. A run of one mark counts once. Formulas (`formula_end`) are left
-    out, and so are the pipes of a table's rows: where one row ends and the next begins, two pipes stand with only a
-    blank between. «» are separators as far as one stands without the other.
+    places where UTF-8 was read as cp1252 or Latin-1. A run of one mark counts once. The pipes of a table's rows are
+    left out: where one row ends and the next begins, two pipes stand with only a blank between. «» are
+    separators as far as one stands without the other.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
     start, end, kinds, is_word, shouted, closes, hashes, heads, tails = found
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
     ink, broken, bars, code, misread = 0, 0, 0, 0, 0
-    quotes, formula = 0, 0  # right ones less left ones; where the last formula ends
+    quotes = 0  # right ones less left ones
     row, width = 0, 0  # pipes since the last row of a table began, and in the row before
     capitals = 0  # of the token
     before, open_ = False, False  # whether the code point before is of a word, and of a token
@@ -158,7 +126,7 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             size += 1
             if size == LETTERS:
                 head = total
-            ink += at >= formula
+            ink += 1
             held = np.uint64(WORD)
             continue
         kind = entry & np.uint64(0xFF)
@@ -202,10 +170,6 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             capitals += kind & np.uint64(UPPER) != 0
             if size == LETTERS:
                 head = total
-        if point in (DOLLAR, BACKSLASH) and at >= formula and document < len(ends):
-            formula = formula_end(points, table, at, ends[document])
-        if at < formula:
-            continue
         if not blank:
             ink += word or point != points[at - 1]  # a rule of equal marks is one mark
         means = (entry >> np.uint64(MEANING)) & np.uint64(7)

@@ -25,7 +25,6 @@ from datamask.quality.inner_loops import (
     PairKeys,
     WordsInGroup,
     find_figures,
-    formula_end,
     lifts_of,
     repeated,
     standing,
@@ -94,64 +93,26 @@ def test_tokens(texts: list[str]) -> None:
 def test_counts_of_characters(texts: list[str]) -> None:
     words, table = BatchWords(texts), w.tables()
     for document, text in enumerate(texts):
-        kept = outside_formulas(text)
-        points = [ord(text[at]) for at in kept]
+        points = [ord(char) for char in text]
         kinds, meaning = table.kinds[points], table.meaning[points]
         quotes = abs(sum((char in "»›") - (char in "«‹") for char in map(chr, points)))
         expected = [
             sum(
-                not text[at].isspace() and bool(kind & w.WORD or text[at] != text[at - 1 : at])
-                for at, kind in zip(kept, kinds)
+                not char.isspace() and bool(kind & w.WORD or char != text[at - 1 : at])
+                for at, (char, kind) in enumerate(zip(text, kinds))
             ),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        expected[2] += quotes - pipes_of_rows(text, kept)
+        expected[2] += quotes - pipes_of_rows(text)
         assert words.characters[document, :4].tolist() == expected
 
 
-def outside_formulas(text: str) -> list[int]:
-    """The places that the loops do not leave out as formulas, by their own `formula_end`."""
-    points, packed, kept, at = np.array([10, *map(ord, text), 10], np.uint32), w.tables().packed, [], 0
-    while at < len(text):
-        end = at
-        if text[at] in "$\\":
-            end = formula_end(points, packed, at + 1, len(text) + 1) - 1
-        kept += [at] if end == at else []
-        at = max(end, at + 1)
-    return kept
-
-
-def without_formulas(text: str) -> str:
-    return "".join(text[at] for at in outside_formulas(text))
-
-
-def pipes_of_rows(text: str, kept: list[int]) -> int:
+def pipes_of_rows(text: str) -> int:
     """The pipes before the last that follows another with only white space between, and of those after it as many as
     the row before it has."""
-    pipes = [at for at in kept if text[at] == "|"]
+    pipes = [at for at, char in enumerate(text) if char == "|"]
     rows = [0, *(number for number, at in enumerate(pipes) if re.search(r"\|\s+$", text[:at]))]
     return rows[-1] + min(len(pipes) - rows[-1], rows[-1] - rows[-2]) if len(rows) > 1 else 0
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("Let $x_i < 3$ be.", "Let  be."),
-        ("From $20,000 to US$30 and $5 to $7 million.", None),
-        ("$$ a = b $$, \\(c\\) and \\[ d \\]", ",  and "),
-        ("$a $ b", None),
-        ("$\\$5$.", "."),
-        ("$" + "x" * 300 + "$", None),
-        ("$", None),
-        ("\\", None),
-        ("\\(", None),
-        ("$$", None),
-    ],
-)
-def test_formulas(text: str, kept: str | None) -> None:
-    assert without_formulas(text) == (text if kept is None else kept)
-    laid = without_formulas(text.replace(" ", "\r\n "))
-    assert laid.split() == without_formulas(text).split()
 
 
 def test_words_of_two_letters_and_more_are_shouted_where_most_of_them_are_capitals() -> None:
