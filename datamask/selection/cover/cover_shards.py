@@ -243,7 +243,7 @@ class CoverRounds(CoverCorpus):
 
     def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[_Priced]:
         slopes = [self.joint.slope(state) for state in states]
-        found = self.maps(price_group, replace(self.state, round=name, slopes=slopes), self.groups, self.rows)
+        found = self.maps(price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
         priced = []
         for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
             prices = self.column(found, f"price_{place}")

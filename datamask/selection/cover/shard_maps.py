@@ -12,7 +12,7 @@ import torch
 
 from datamask.config import Config
 from datamask.devices import pick_device
-from datamask.maps import Handed, Mapper, hand_on, handed, mapped, write_array
+from datamask.maps import Handed, Mapper, mapped, write_array
 from datamask.selection.cover.atoms import (
     JUDGED,
     AtomRows,
@@ -41,7 +41,7 @@ from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.sharded.driver import GroupDriver
-from datamask.selection.sharded.grouped_corpus import Group, quality_of, weights_of
+from datamask.selection.sharded.grouped_corpus import Group, Round, hands_on, quality_of, weights_of
 
 SAMPLED = 1 << 17  # documents of a sample, at most
 RANDOM_SETS = 8  # random selections averaged for a term's zero
@@ -49,12 +49,9 @@ BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhil
 
 
 @dataclass(frozen=True, eq=False)
-class Covering:
-    """The state of a round: what every worker is given beside its item."""
+class Covering(Round):
+    """The state of a round."""
 
-    config: Config
-    folder: str
-    round: str = ""
     anchors: Handed | None = None  # (a, d) unit rows
     share: float = 0.0  # the budget as a share of the corpus
     size: float = 0.0  # the budget
@@ -64,30 +61,27 @@ class Covering:
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
-def sample_group(state: Covering, group: Group) -> Handed:
+@hands_on("sketch")
+def sample_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
     these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
-    if found := handed(state.folder, f"sketch-{group.number}"):
-        return found
-    settings, features = state.config.selection, group.shard.features()
+    settings, features = state.settings, group.shard.features()
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
     least = least_hashes(hashes, max(anchors, JUDGED))
     kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[:JUDGED]]}
-    return hand_on(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[least], **kept)
+    return dict(hashes=hashes, least=hashes[least], **kept)
 
 
-def write_atoms(state: Covering, group: Group) -> Handed:
+@hands_on("laid")
+def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
     """Map: writes a group's rows of atoms as flat files.
 
     Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
     the states (S, J) of random selections and what these spend (S,).
     """
-    name = f"laid-{group.number}"
-    if found := handed(state.folder, name):
-        return found
-    settings = state.config.selection
+    settings = state.settings
     blocks: list[AtomRows] = []
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
@@ -103,41 +97,33 @@ def write_atoms(state: Covering, group: Group) -> Handed:
         quality = quality_of(group.shard)
         by = rows.state(weights * word_worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
-    return hand_on(
-        state.folder,
-        name,
-        length=np.diff(rows.start).astype(np.int32),
-        state=rows.state(weights),
-        worth=by,
-        random=np.stack([rows.state(weights * chosen) for chosen in drawn]),
-        spent=drawn @ weights,
-        bend=np.array(bend_column(settings, rows.width, blocks[-1].width)),
-    )
+    return {
+        "length": np.diff(rows.start).astype(np.int32),
+        "state": rows.state(weights),
+        "worth": by,
+        "random": np.stack([rows.state(weights * chosen) for chosen in drawn]),
+        "spent": drawn @ weights,
+        "bend": np.array(bend_column(settings, rows.width, blocks[-1].width)),
+    }
 
 
-def read_undecided(state: Covering, group: Group) -> Handed:
+@hands_on("taken")
+def read_undecided(state: Covering, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
     and the quality's part of the objective (`offset`)."""
-    name = f"taken-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
-    assert group.now is not None
-    at, inside = group.now.read("at", "inside")
-    rows, mass = _laid(state, group.number), weights_of(state.config.selection, group.shard) * inside / state.size
+    at, inside = group.given("at", "inside")
+    rows, mass = _laid(state, group.number), weights_of(state.settings, group.shard) * inside / state.size
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
     offset = mass @ scaled_quality(state.terms, quality_of(group.shard))
-    return hand_on(state.folder, name, **arrays, state=rows.state(mass), offset=np.asarray(offset))
+    return dict(**arrays, state=rows.state(mass), offset=np.asarray(offset))
 
 
-def price_group(state: Covering, group: Group) -> Handed:
+@hands_on("price")
+def price_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
-    name = f"price-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
     rows, linear = _laid(state, group.number), scaled_quality(state.terms, quality_of(group.shard))
-    prices = {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
-    return hand_on(state.folder, name, **prices)
+    return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
 
 
 def _laid(state: Covering, number: int) -> AtomRows:
@@ -221,7 +207,7 @@ def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int])
     if best - rounded > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        longer = BRIEF * state.config.selection.coverage.search
+        longer = BRIEF * state.settings.coverage.search
         mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, longer)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
@@ -245,7 +231,7 @@ def calibrate_metric(state: Covering, item: OwnBest) -> float:
     size = item.share * float(weights.sum())
     plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
     joint = replace(item.joint, rows=rows.take(item.at))
-    generator = np.random.default_rng([state.config.selection.seed, 19, len(item.at)])
+    generator = np.random.default_rng([state.settings.seed, 19, len(item.at)])
     chosen = fill_in_order(plain, generator.permutation(len(item.at)))
     zero = joint.of_state(joint.state(chosen * weights / plain.size))
     return max(best_alone(joint, plain, zero), zero)
@@ -380,7 +366,7 @@ class CoverCorpus(GroupDriver):
         return sum_groups(each.read("state")[0] for each in self.take(name, fixed))
 
     def take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
-        return self.maps(read_undecided, replace(self.state, round=name), self.given(fixed), self.rows)
+        return self.maps(read_undecided, replace(self.state, name=name), self.given(fixed), self.rows)
 
 
 def sum_groups(arrays: Iterable[np.ndarray]) -> np.ndarray:

@@ -18,8 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from functools import reduce, wraps
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -106,6 +106,39 @@ class Group(NamedTuple):
         """These arrays of this round."""
         assert self.now is not None
         return tuple(self.now.read(*names))
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """The state of a round: what every worker is given beside its group."""
+
+    config: Config
+    folder: str
+    name: str = ""
+
+    @property
+    def settings(self) -> ResolvedSelect:
+        """Those of the selection."""
+        return self.config.selection
+
+
+State = TypeVar("State", bound=Round)
+
+
+def hands_on(
+    name: str,
+) -> Callable[[Callable[[State, Group], Mapping[str, np.ndarray]]], Callable[[State, Group], Handed]]:
+    """A map of a round whose arrays are handed on by this name, and found where an earlier attempt handed them on."""
+
+    def made(work: Callable[[State, Group], Mapping[str, np.ndarray]]) -> Callable[[State, Group], Handed]:
+        @wraps(work)
+        def run(state: State, group: Group) -> Handed:
+            place = f"{name}-{state.name}-{group.number}"
+            return handed(state.folder, place) or hand_on(state.folder, place, **work(state, group))
+
+        return run
+
+    return made
 
 
 class LimitDuals(NamedTuple):

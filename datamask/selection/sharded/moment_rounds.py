@@ -130,7 +130,7 @@ class MomentRounds(GroupDriver):
             self.hand(f"counts-{name}-{group.number}", multiplicity=own)
             for group, own in zip(self.groups, self._counts(), strict=True)
         )
-        at = replace(self.state, round=name, moments=on_device("cpu", self.moments))
+        at = replace(self.state, name=name, moments=on_device("cpu", self.moments))
         found = self.maps(measure_marginal_values, at, self.given(counts), self.rows)
         values = self.reduced(f"marginal-{name}", self.column(found, "marginal"), self.dual)
         [self.solved] = self.maps(solve_undecided, self.state, [self._pose(name, values)])
@@ -202,7 +202,7 @@ class MomentRounds(GroupDriver):
             yield counts
 
     def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
-        return self.maps(read_undecided, replace(self.state, round=name), self.given(fixed), self.rows)
+        return self.maps(read_undecided, replace(self.state, name=name), self.given(fixed), self.rows)
 
     def _pose(self, name: str, values: ReducedPrices) -> UndecidedProblem:
         """The problem of the documents whose marginal values, net of the limits' charges, are near the cut."""

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from datamask.config import Config, ResolvedSelect
+from datamask.config import ResolvedSelect
 from datamask.devices import pick_device
-from datamask.maps import Handed, hand_on, handed, mapped, write_array
+from datamask.maps import Handed, mapped, write_array
 from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.metrics import metric_class, metric_columns
@@ -28,7 +28,7 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.sharded.grouped_corpus import Group, LimitDuals, quality_of, weights_of
+from datamask.selection.sharded.grouped_corpus import Group, LimitDuals, Round, hands_on, quality_of, weights_of
 from datamask.selection.solvers import relaxation
 
 
@@ -66,12 +66,9 @@ class MomentPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class MomentState:
-    """The state of a round, which every worker gets with its item."""
+class MomentState(Round):
+    """The state of a round."""
 
-    config: Config
-    folder: str
-    round: str = ""
     plan: MomentPlan | None = None
     moments: Sequence[torch.Tensor] = ()
     chosen: Sequence[torch.Tensor] = ()  # moments of the selection
@@ -91,42 +88,36 @@ def can_sum_moments(settings: ResolvedSelect) -> bool:
     return settings.solver == "relaxation" and moments and not columns and settings.repeat == 1
 
 
-def write_features(state: MomentState, group: Group) -> Handed:
+@hands_on("laid")
+def write_features(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: writes a group's features as a flat file, and hands on the documents' hashes (n,)."""
-    name = f"laid-{group.number}"
-    if found := handed(state.folder, name):
-        return found
     features = group.shard.features()
     write_array(_features(state, group), features)
-    return hand_on(state.folder, name, hashes=row_hashes(features, state.config.selection.seed))
+    return {"hashes": row_hashes(features, state.settings.seed)}
 
 
-def read_undecided(state: MomentState, group: Group) -> Handed:
+@hands_on("taken")
+def read_undecided(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's features of the documents `at`, and the moments of those that are selected beside them
     (`inside`)."""
-    name = f"taken-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
     at, inside = group.given("at", "inside")
     features, base = mapped(_features(state, group)), {}
     if state.plan is not None:
         plan, rows = state.here, np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
         pool = Pool(features[rows], np.zeros(len(rows)), device=plan.device)
-        mass = torch.from_numpy((weights_of(state.config.selection, group.shard) * inside)[rows])
+        mass = torch.from_numpy((weights_of(state.settings, group.shard) * inside)[rows])
         sums = (metric.sum_over(pool, mass, torch.float32) for metric in plan.metrics)
         base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(sums)}
-    return hand_on(state.folder, name, features=features[at], **base)
+    return dict(features=features[at], **base)
 
 
-def measure_marginal_values(state: MomentState, group: Group) -> Handed:
+@hands_on("marginals")
+def measure_marginal_values(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's marginal values (n,)."""
-    name = f"marginals-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
     [multiplicity], plan = group.given("multiplicity"), state.here
-    pool, weights = _pool(state, group), weights_of(state.config.selection, group.shard)
+    pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
     value = value_marginally(plan, pool, weights, on_device(plan.device, state.moments), multiplicity)
-    return hand_on(state.folder, name, marginal=value)
+    return {"marginal": value}
 
 
 def _features(state: MomentState, group: Group) -> str:
@@ -137,20 +128,18 @@ def _pool(state: MomentState, group: Group) -> Pool:
     return Pool(mapped(_features(state, group)), quality_of(group.shard), device=state.here.device)
 
 
-def measure_selection(state: MomentState, group: Group) -> Handed:
+@hands_on("measured")
+def measure_selection(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's part of the upper bound and of the exact objective.
 
     Hands on the prices (n,) at the fractional optimum's moments plus their rounding error (`relaxed`) and at the
     selection's (`price`), its exact moments, and the sums for DiSF's published statistic. Prices that may be above the
     group's `thresholds` (n,), about the dual prices, are computed again in float64.
     """
-    name = f"measure-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
     selected, thresholds = group.given("selected", "thresholds")
     plan = state.here
     relaxed, chosen = on_device(plan.device, state.moments), on_device(plan.device, state.chosen)
-    pool, weights = _pool(state, group), weights_of(state.config.selection, group.shard)
+    pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
     index, mass = torch.from_numpy(np.flatnonzero(selected)), torch.from_numpy(weights * selected)
     arrays = {}
     for number, metric in enumerate(plan.metrics):
@@ -166,7 +155,7 @@ def measure_selection(state: MomentState, group: Group) -> Handed:
         at = near.to(pool.device)
         exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
         most[near] = exact + error
-    return hand_on(state.folder, name, relaxed=most.numpy(), price=prices_at(plan, pool, chosen), **arrays)
+    return dict(relaxed=most.numpy(), price=prices_at(plan, pool, chosen), **arrays)
 
 
 def value_marginally(
