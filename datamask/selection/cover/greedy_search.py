@@ -133,7 +133,7 @@ def _rounds(
     gain = np.empty(len(selected))
     near = np.zeros(0, np.int64)
     for number in range(rounds):
-        tell_share(number / rounds)
+        tell_share(1 - 0.75**number)  # rounds end when they gain nothing, mostly long before the last
         inside = np.flatnonzero(selected)
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.corpus import ngrams
+from datamask.text import ngrams
 
 
 def buckets_of(named: list[tuple[str, ...]], buckets: int = ngrams.BUCKETS) -> np.ndarray:
