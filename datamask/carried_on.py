@@ -1,16 +1,22 @@
-"""What a run takes over from a release, so that old documents keep their vectors, scores and topics."""
+"""What a run takes over from a release: its plan, and what old documents keep their vectors, scores and topics by."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from datamask import storage
+from datamask.changes import Changes, check_gone, check_rows
 from datamask.config import Config
+from datamask.corpus.plan import Part, Plan, Shard, part_of
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError
 from datamask.quality import QualityRef
+from datamask.release.release_folder import ReleaseFolder
 from datamask.run import Previous
+from datamask.selection.extension import StandingChoice
 
 
 def carry_on(
@@ -37,3 +43,38 @@ def carry_on(
     quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None
     topics = manifest["provenance"].get("topics", {}) if reading and "topics" not in changed else {}
     return Previous(encoder, quality, topics.get("model", ""), version=manifest["version"])
+
+
+def plan_of(manifest: Mapping[str, Any]) -> Plan:
+    """The shard plan of a release: files keep their place in its shards, so that new ones never change old shards."""
+    parts: dict[str, list[Part]] = {}
+    for source in manifest["sources"]:
+        parts.setdefault(source["shard"], []).append(part_of(source))
+    inputs = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
+    return Plan(tuple(Shard(name, tuple(parts[name]), inputs[name]) for name in sorted(inputs)))
+
+
+def previous_run(last: ReleaseFolder, settings: Config, work: str, changes: Changes, keep: bool = False) -> Previous:
+    """What a run takes over from the last release: what it fitted, and its prices if the settings ask for them and
+    what they depend on is the same.
+
+    :param keep: its choice stays, but for what must be forgotten.
+    :raises IncompleteError: shards of it are gone, and run.allow_loss is not set; later, rows of files that changed.
+    """
+    check_gone(changes, settings)
+    manifest, changed = last.manifest(), {setting.split(".")[0] for setting in changes.settings}
+    taken = carry_on(manifest, settings, work, changed)
+    certificate = manifest["provenance"]["certificate"]
+    key, prices = certificate.get("prices"), None
+    unchanged = taken.quality and changed.isdisjoint({"select", "filter", "duplicates"})
+    if key and unchanged and settings.run.refresh == "prices":
+        prices = storage.find_output(storage.join(work, "prices", f"prices-{key}.parquet"), key)
+    total = manifest["conservation"]["total"]
+    chosen = total["selected"], total["tokens_selected"]
+    return replace(
+        taken,
+        prices=prices,
+        gap=certificate.get("solved_gap", certificate.get("gap")) or 0.0,
+        keep=StandingChoice(last.path, last.key, dict(certificate), *chosen) if keep else None,
+        check=partial(check_rows, manifest, settings),
+    )

@@ -784,6 +784,18 @@ def over_release(settings: Mapping[str, Any], changes: Config | None) -> dict[st
         return given
 
 
+def change_settings(config: Config, **sections: Mapping[str, Any]) -> Config:
+    """The configuration with these settings, by section; those that are None, False or empty change nothing.
+
+    :raises ConfigError: a value is out of range.
+    """
+    given = {
+        section: {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
+        for section, values in sections.items()
+    }
+    return validate(lay_settings(config.model_dump(), given)) if any(given.values()) else config
+
+
 def lay_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with changes laid over them, key by key; a budget among the changes replaces the one before.
 

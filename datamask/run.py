@@ -336,7 +336,7 @@ def _missed(facts: Mapping[str, Any], gap: float) -> str:
 
 
 def portable(encoder: Any, work: str) -> dict[str, Any]:
-    """The encoder's identity without where the output folder lies; `flows.refresh` puts that back."""
+    """The encoder's identity without where the output folder lies; `datamask.carried_on` puts that back."""
     identity: dict[str, Any] = encoder.as_dict()
     return identity | {"path": str(identity["path"]).removeprefix(f"{work}/")}
 

@@ -67,6 +67,11 @@ def numbers(
     }
 
 
+def unchanged(last: ReleaseFolder, message: str) -> dict[str, Any]:
+    """What a flow returns that had no reason to publish; the message says why."""
+    return {"message": message, "latest": last.path, "new": False}
+
+
 def table(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Rows of (what, documents, tokens, reasons)."""
     documents, tokens = found["documents"], found["tokens"]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from prefect import flow, task
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 from pydantic import Field
 
 from datamask import storage
@@ -20,11 +19,7 @@ from flows.hints import for_this_reader
 from tasks.stage import STAGE
 
 
-def _run_name() -> str:
-    return f"ablate {flow_run.get_parameters().get('output', '')}"
-
-
-@flow(name="ablate", flow_run_name=_run_name)
+@flow(name="ablate", flow_run_name="ablate {output}")
 def ablate(
     output: str = "out/curated",
     seeds: Annotated[int, Field(ge=1)] = 3,

@@ -8,9 +8,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,11 +26,8 @@ from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
 from flows.console import summary, write_record
 from flows.prefect_settings import api_url, load_prefect
-from flows.session import session
+from flows.session import run_named, session
 from flows.warm import Server
-
-if TYPE_CHECKING:
-    from flows.warm import Server
 
 STARTING = "Prefect's server and "
 STOPPING = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
@@ -94,14 +91,14 @@ def curate(
         begin_server()
     given = [*(input or []), *(inputs or [])]
     columns = {"text": text_column, "id": id_column}
-    chosen = _settings(config, set_, given, target, allow_failed_shards, columns=columns)
+    chosen = _settings(config, set_, given, target, {"allow_failed_shards": allow_failed_shards}, columns)
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
         folder = f"{output.rstrip('/')}/sample"
         written = sample_corpus(folder)
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
-        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
+        chosen = settings.change_settings(chosen, corpus={"input": [folder]})
 
     files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is refused at once
     check_packages(chosen, [file.format for file in files])
@@ -110,15 +107,12 @@ def curate(
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
 
-    def flow() -> dict[str, Any]:
-        if plain:
-            from datamask.run import curate as run_plainly
+    def run_plainly() -> dict[str, Any]:
+        from datamask.run import curate as run
 
-            return run_plainly(chosen, output).run
-        from flows.curate import curate as run
+        return run(chosen, output).run
 
-        return run(config=chosen, output=output)
-
+    flow = run_plainly if plain else partial(run_named, "curate", config=chosen, output=output)
     run_flow(flow, as_json, log_format == "json", plain)
 
 
@@ -149,18 +143,12 @@ def refresh(
         if config is None:
             raise
     columns = {"text": text_column, "id": id_column}
-    chosen = _settings(config, set_, input, target, allow_failed_shards, last, columns)
-    if allow_loss:
-        chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_loss": True})})
+    allowed = {"allow_failed_shards": allow_failed_shards, "allow_loss": allow_loss}
+    chosen = _settings(config, set_, input, target, allowed, columns, last)
     if not chosen.corpus.input:
         raise ConfigError(f"{output} has no release whose input could be read again; give --input")
 
-    def flow() -> dict[str, Any]:
-        from flows.refresh import refresh as run
-
-        return run(config=chosen, output=output)
-
-    run_flow(flow, as_json, log_format == "json")
+    run_flow(partial(run_named, "refresh", config=chosen, output=output), as_json, log_format == "json")
 
 
 ListOption = Annotated[
@@ -187,17 +175,13 @@ def forget(
     find_release(output)
     lists = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
 
-    def flow() -> dict[str, Any]:
-        from flows.forget import forget as run
-
-        return run(output=output, allow_loss=allow_loss, **lists)
-
     def say(found: dict[str, Any]) -> None:
-        from flows.forget import told
+        from datamask.forgetting import told
 
         for line in told(found["forgotten"], output):
             print(line)
 
+    flow = partial(run_named, "forget", output=output, allow_loss=allow_loss, **lists)
     run_flow(flow, as_json, log_format == "json", say=say)
 
 
@@ -206,21 +190,14 @@ def _settings(
     overrides: list[str] | None,
     input: list[str] | None,
     target: list[str] | None,
-    allow_failed_shards: bool,
+    allowed: Mapping[str, bool],
+    columns: Mapping[str, str | None],
     base: dict[str, Any] | None = None,
-    columns: Mapping[str, str | None] = MappingProxyType({}),
 ) -> settings.Config:
     chosen = settings.load_config(path, overrides or [], base)
-    if input:
-        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
-    if target:
-        chosen = chosen.model_copy(update={"select": chosen.select.model_copy(update={"target": target})})
-    if named := {ours: theirs for ours, theirs in columns.items() if theirs}:
-        merged = {"columns": {**chosen.corpus.columns, **named}}
-        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update=merged)})
-    if allow_failed_shards:
-        chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_failed_shards": True})})
-    return chosen
+    named = {ours: theirs for ours, theirs in columns.items() if theirs}
+    corpus = {"input": input, "columns": {**chosen.corpus.columns, **named} if named else None}
+    return settings.change_settings(chosen, corpus=corpus, select={"target": target}, run=allowed)
 
 
 def run_flow(

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,28 +24,6 @@ SKIPPED = 5  # files of a kind that were not read
 READ = 3  # files that were read in an encoding, or by a separator
 LOG_COLUMNS = 110  # of the table in a log
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
-
-
-class _Rate(ProgressColumn):
-    """Documents a second, or nothing where rows are not counted."""
-
-    def render(self, task: Task) -> Text:
-        line: StageProgress | None = task.fields.get("line")
-        return Text(f"{line.rate:,.0f} documents/s" if line and line.rate else "", style="dim")
-
-
-class _Remaining(ProgressColumn):
-    """What remains; where nobody knows, what has gone by; at the end how long it took."""
-
-    def render(self, task: Task) -> Text:
-        line: StageProgress | None = task.fields.get("line")
-        if line is None:
-            return Text("")
-        if line.ended:
-            return Text("" if line.is_cached else f"{line.seconds:,.1f} s of work", style="green")
-        if line.remaining is None:
-            return Text(f"{line.elapsed:,.0f} s so far", style="dim")
-        return Text(f"{line.remaining:,.0f} s to go", style="cyan")
 
 
 class Display:
@@ -74,8 +52,8 @@ class Display:
                 TextColumn("{task.description:<10}"),
                 BarColumn(),
                 TextColumn("{task.fields[state]:>28}"),
-                _Rate(),
-                _Remaining(),
+                TextColumn("[dim]{task.fields[rate]}"),
+                TextColumn("{task.fields[time]}"),
                 console=self._console,
             )
 
@@ -110,14 +88,15 @@ class Display:
 
     def _bar(self, bars: Progress, line: StageProgress) -> None:
         if line.stage not in self._tasks:
-            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="")
+            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="", rate="", time="")
         total = (line.total or 1) if line.ended else (line.total or None)
         bars.update(
             self._tasks[line.stage],
             completed=total if line.ended else line.rows,
             total=total,
             state=_state(line),
-            line=line,
+            rate=_rate(line),
+            time="" if line.is_cached else f"[{_colour(line)}]{_time(line)}",
         )
 
     def _tell(self, line: StageProgress) -> None:
@@ -148,12 +127,25 @@ def as_html(lines: Iterable[StageProgress]) -> str:
     rows = []
     for line in lines:
         part = f' max="1" value="{line.share:.3f}"' if line.ended or line.share else ""
-        rate = f"{line.rate:,.0f} documents/s" if line.rate else ""
-        left = "" if line.remaining is None else f"{line.remaining:,.0f} s to go"
-        time = f"{line.seconds:,.1f} s of work" if line.ended else left or f"{line.elapsed:,.0f} s so far"
-        cells = [line.stage, f"<progress{part}></progress>", _state(line), rate, time]
+        cells = [line.stage, f"<progress{part}></progress>", _state(line), _rate(line), _time(line)]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     return f"<table>{''.join(rows)}</table>"
+
+
+def _rate(line: StageProgress) -> str:
+    """Documents a second, or nothing where rows are not counted."""
+    return f"{line.rate:,.0f} documents/s" if line.rate else ""
+
+
+def _time(line: StageProgress) -> str:
+    """What remains; where nobody knows, what has gone by; at the end how long it took."""
+    if line.ended:
+        return f"{line.seconds:,.1f} s of work"
+    return f"{line.elapsed:,.0f} s so far" if line.remaining is None else f"{line.remaining:,.0f} s to go"
+
+
+def _colour(line: StageProgress) -> str:
+    return "green" if line.ended else "dim" if line.remaining is None else "cyan"
 
 
 def _state(line: StageProgress) -> str:

@@ -4,17 +4,15 @@ prefect deployment run curate/curate -p input='dumps/*.parquet' -p output=out/cu
 """
 
 import shlex
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from prefect import flow
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
 from datamask import storage
-from datamask.config import Config, Solver, lay_settings, validate
+from datamask.config import Config, Solver, change_settings
 from datamask.pipeline import STAGES
 from datamask.release.publication import running
 from datamask.run import Run
@@ -25,12 +23,7 @@ from flows.hints import for_this_reader
 from flows.stage_runs import Stages
 
 
-def _run_name() -> str:
-    parameters = flow_run.get_parameters()
-    return f"{flow_run.get_flow_name()} → {parameters.get('output', '')}"
-
-
-@flow(name="curate", flow_run_name=_run_name)
+@flow(name="curate", flow_run_name="curate → {output}")
 def curate(
     input: str = "",
     output: str = "out/curated",
@@ -55,10 +48,14 @@ def curate(
         allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         config: Every setting; `datamask config` explains them.
     """
-    asked: dict[str, Any] = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
+    asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
     with for_this_reader():
-        settings = override(config, input=shlex.split(input), target=shlex.split(target), **asked)
-        settings = allowing(settings, allow_failed_shards=allow_failed_shards)
+        settings = change_settings(
+            config,
+            corpus={"input": shlex.split(input)},
+            select={"target": shlex.split(target), **asked},
+            run={"allow_failed_shards": allow_failed_shards},
+        )
         out = output.rstrip("/")
         with running(out), Stages(settings, out) as stages:
             plan = stages.run(STAGES["plan"], settings=settings.corpus, work=storage.join(out, "work"), previous=None)
@@ -66,11 +63,15 @@ def curate(
 
 
 def finished(found: dict[str, Any], out: str) -> Any:
-    """The flow run's last state: Completed, with where the release is, so that a list of runs says it.
+    """The flow run's last state: Completed, with where the release is, or why there is none, so that a list of runs
+    says it.
 
     Its log ends with the summary, and what trains on the output hears of a new release.
     """
     log = get_run_logger()
+    if "release" not in found:
+        log.info("%s", found["message"])
+        return Completed(message=found["message"], data=found)
     for warning in warning_sentences(found):
         log.warning("%s", warning)
     log.info("%s", summary_text(found))
@@ -80,20 +81,3 @@ def finished(found: dict[str, Any], out: str) -> Any:
     if changed := found.get("changed_settings"):
         message += f"; changed settings: {'; '.join(changed)}"
     return Completed(message=message, data=found)
-
-
-def allowing(config: Config, **allowed: bool) -> Config:
-    """The configuration with what a flow's parameters allow; False changes nothing."""
-    granted = {name: True for name, value in allowed.items() if value}
-    return config.model_copy(update={"run": config.run.model_copy(update=granted)}) if granted else config
-
-
-def override(config: Config, input: Sequence[str], **select: Any) -> Config:
-    """The configuration with a flow's scalar parameters put in; None and [] change nothing.
-
-    :raises ConfigError: a value is out of range.
-    """
-    changes = {"select": {name: value for name, value in select.items() if value is not None and value != []}}
-    if input:
-        changes["corpus"] = {"input": list(input)}
-    return validate(lay_settings(config.model_dump(), changes))

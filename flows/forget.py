@@ -1,31 +1,13 @@
 """Forget documents: record what must go, then a release without it and its copies, all else as it was chosen."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from prefect import flow
-from prefect.logging import get_run_logger
-from prefect.states import Completed
 
-from datamask import storage
-from datamask.config import Config, over_release, validate
-from datamask.corpus.read import corpus_schema
-from datamask.engine import Engine
-from datamask.errors import ConfigError, InputError, several
-from datamask.filter import forgotten
-from datamask.filter.copy_counts import named_documents
-from datamask.pipeline import STAGES
-from datamask.release.publication import running
-from datamask.release.release_folder import ReleaseFolder, find_release
-from datamask.run import Run
-from datamask.stages import ShardFiles
-from flows.curate import allowing, finished
+from datamask.forgetting import forget_lists
+from datamask.release.publication import one_refresh, running
+from flows.curate import finished
 from flows.hints import for_this_reader
-from flows.refresh import check_gone, check_rows, compare, one_refresh, plan_of, standing, taken_over
 from flows.stage_runs import Stages
 
 
@@ -51,121 +33,4 @@ def forget(
     out = output.rstrip("/")
     lists = {"urls": urls or [], "domains": domains or [], "ids": ids or [], "texts": texts or []}
     with for_this_reader(), one_refresh(out), running(out):
-        found = forget_lists(out, lists, lambda settings: Stages(settings, out), allow_loss)
-        if "release" in found:
-            return finished(found, out)
-        get_run_logger().info("%s", found["message"])
-        unchanged: Any = Completed(message=found["message"], data=found)
-        return unchanged
-
-
-def forget_lists(
-    out: str, lists: Mapping[str, Sequence[str]], engine: Callable[[Config], Engine], allow_loss: bool = False
-) -> dict[str, Any]:
-    """Records what the lists name, and publishes a release without it; returns the run's numbers, or why there is none.
-
-    :param lists: by `forgotten.KINDS`. :param engine: what does the work, for the last release's settings.
-    :raises InputError: no entry names anything. :raises ConfigError: nothing is to be forgotten.
-    """
-    last = find_release(out)
-    entries = [entry for kind, given in lists.items() for each in given for entry in forgotten.read_list(each, kind)]
-    taken = forgotten.record_entries(out, entries)
-    if entries and not taken:
-        raise InputError(f"none of {several(len(entries), 'entry', 'entries')} names a page, a site or a document")
-    if forgotten.digest_of(out) is None:
-        raise ConfigError("nothing is to be forgotten; give --urls, --domains, --ids or --texts")
-    if not forgotten.is_pending(out):
-        return _unchanged(last, f"release {last.version} was made without all that is named")
-    manifest, work = last.manifest(), storage.join(out, "work")
-    settings = allowing(validate(over_release(manifest["settings"], None)), allow_loss=allow_loss)
-    with engine(settings) as stages:
-        before = plan_of(manifest)
-        plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)
-        known = {shard.name for shard in before.shards}  # what is new is a refresh's
-        plan = replace(plan, shards=tuple(shard for shard in plan.shards if shard.name in known))
-        changes = compare(manifest, plan, settings)
-        check_gone(changes, settings)
-        previous = replace(
-            taken_over(manifest, settings, work, changes),
-            check=partial(check_rows, manifest, settings),
-            keep=standing(last),
-        )
-        first = Run(stages, plan, out, previous)
-        first.keep_to(["index", "signatures"])
-        if not record_texts(out, first.measure_and_decide(), settings, last):
-            forgotten.mark_done(out, last.version)
-            return _unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
-        found = Run(stages, plan, out, previous).publish()
-    counts = count_forgotten(last, find_release(found["release"]))
-    return found | {"forgotten": counts | {"entries": taken, "left_out": len(entries) - taken}}
-
-
-def _unchanged(last: ReleaseFolder, message: str) -> dict[str, Any]:
-    return {"message": message, "latest": last.path, "new": False}
-
-
-def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder) -> int:
-    """Adds the texts of the documents that the record names otherwise, so that they never return under another name.
-
-    Returns how many documents the record names that the last release has not forgotten.
-    """
-    requests = forgotten.load_requests(storage.join(out, "work"))
-    assert requests is not None
-    schema = corpus_schema([files.shard for files in all_files], settings)
-    shards = last.manifest()["conservation"]["shards"]
-    rows: list[dict[str, Any]] = []
-    named = 0
-    for files in all_files:
-        hits = named_documents(files, settings, requests, schema)
-        there = np.unique(hits["document"])
-        if len(there) and files.shard.name in shards:  # else it failed in the last release
-            reason = last.decisions(files.shard.name, ["reason"])["reason"].to_numpy(zero_copy_only=False)
-            there = there[reason[there] != forgotten.REASON]
-        named += len(there)
-        told = {entry: requests.told(entry) for entry in np.unique(hits["entry"]).tolist()}
-        hits = hits[[told[entry]["kind"] != "texts" for entry in hits["entry"].tolist()]] if len(hits) else hits
-        hits.sort(order="document")
-        if not len(hits):
-            continue
-        places = pa.array(hits["document"])
-        index = storage.read_table(files.index.path, ["text_hash"]) if files.index else None
-        signed = storage.read_table(files.signatures.path).take(places).to_pylist() if files.signatures else None
-        assert index is not None
-        hashes = index.take(places)["text_hash"].to_pylist()
-        for hashed, entry, signature in zip(hashes, hits["entry"].tolist(), signed or [{}] * len(hashes), strict=True):
-            rows.append(forgotten.text_row(hashed, told[entry]["list"], told[entry]["entry"], signature))
-    forgotten.write_rows(out, rows)
-    return named
-
-
-def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, int]:
-    """Documents that are forgotten, those of them that the release before had chosen, and what else came or went."""
-    found = dict.fromkeys(("documents", "were_chosen", "left_besides", "entered"), 0)
-    shards = before.manifest()["conservation"]["shards"]
-    for shard in sorted(after.manifest()["conservation"]["shards"]):
-        now = after.decisions(shard, ["outcome", "reason"])
-        reason = now["reason"].to_numpy(zero_copy_only=False)
-        gone = np.asarray(reason == forgotten.REASON, bool)
-        chosen = _chosen(now)
-        was = _chosen(before.decisions(shard, ["outcome"])) if shard in shards else np.zeros(len(chosen), bool)
-        found["documents"] += int(gone.sum())
-        if len(was) == len(chosen):
-            found["were_chosen"] += int((was & gone).sum())
-            found["left_besides"] += int((was & ~gone & ~chosen).sum())
-            found["entered"] += int((chosen & ~was).sum())
-    return found
-
-
-def _chosen(decisions: pa.Table) -> np.ndarray:
-    return np.asarray(pa.compute.equal(decisions["outcome"], "selected"))
-
-
-def told(counts: dict[str, int], output: str) -> Iterable[str]:
-    """What the command says at its end."""
-    yield (
-        f"forgotten: {several(counts['documents'], 'document')}, {counts['were_chosen']:,} of them in the last "
-        f"release; {counts['entered']:,} took their place, {counts['left_besides']:,} others left"
-    )
-    if counts["left_out"]:
-        yield f"{several(counts['left_out'], 'entry', 'entries')} of the lists name no page, site or document"
-    yield f"older releases and work/ may still hold them: datamask clean {output} --yes"
+        return finished(forget_lists(out, lists, lambda settings: Stages(settings, out), allow_loss), out)

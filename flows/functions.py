@@ -11,7 +11,7 @@ In a notebook the stages' bars run below the cell, and a release shows its repor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from datamask.api import Release
 from datamask.release.release_folder import find_release
 from flows.commands import begin_server
 from flows.prefect_settings import load_prefect
-from flows.session import session
+from flows.session import run_named, session
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -50,14 +50,7 @@ def curate(
     :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    chosen = _config(config, sections, input, target)
-
-    def flow() -> dict[str, Any]:
-        from flows.curate import curate as run
-
-        return run(config=chosen, output=str(output))
-
-    return _run(flow, progress)
+    return _run("curate", progress, config=_config(config, sections, input, target), output=str(output))
 
 
 def refresh(
@@ -79,13 +72,7 @@ def refresh(
     chosen = _config(config, sections, input, target)
     if not chosen.corpus.input:
         find_release(str(output))  # whose input is read again
-
-    def flow() -> dict[str, Any]:
-        from flows.refresh import refresh as run
-
-        return run(config=chosen, output=str(output))
-
-    return _run(flow, progress)
+    return _run("refresh", progress, config=chosen, output=str(output))
 
 
 def forget(
@@ -107,13 +94,7 @@ def forget(
     find_release(str(output))
     given = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
     lists = {name: [str(each) for each in values] for name, values in given.items()}
-
-    def flow() -> dict[str, Any]:
-        from flows.forget import forget as run
-
-        return run(output=str(output), allow_loss=allow_loss, **lists)
-
-    return _run(flow, progress)
+    return _run("forget", progress, output=str(output), allow_loss=allow_loss, **lists)
 
 
 def _config(
@@ -133,9 +114,10 @@ def _config(
     return settings.validate(base)
 
 
-def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
+def _run(name: str, progress: bool, **parameters: Any) -> Release:
     server = begin_server()
     load_prefect()
     with session(server, progress):
-        found = copy_context().run(flow)  # what a run sets when its server is gone goes with it
+        # what a run sets when its server is gone goes with its context
+        found = copy_context().run(run_named, name, **parameters)
     return Release(found.get("release") or found["latest"], found=found)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
 
 from datamask.progress import BOARD, Board
 from flows.console import Display
 from flows.server import trouble
 from flows.warm import Server, warmed_up
+
+
+def run_named(name: str, **parameters: Any) -> dict[str, Any]:
+    """Runs one of datamask's flows, which is loaded only now, and returns its numbers."""
+    found: dict[str, Any] = getattr(import_module(f"flows.{name}"), name)(**parameters)
+    return found
 
 
 @contextmanager

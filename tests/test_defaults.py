@@ -7,10 +7,19 @@ import pytest
 from pydantic import TypeAdapter
 
 from datamask import extensions, select
-from datamask.config import COUNT_DOCUMENTS, POOL_PARTS, TARGET_PARTS, Config, Select, load_config, resolve, to_yaml
+from datamask.config import (
+    COUNT_DOCUMENTS,
+    POOL_PARTS,
+    TARGET_PARTS,
+    Config,
+    Select,
+    change_settings,
+    load_config,
+    resolve,
+    to_yaml,
+)
 from datamask.selection.solvers import solver_class
 from flows.curate import curate as flow
-from flows.curate import override
 from flows.functions import _config
 
 WORDS = "one two three four five six seven eight nine ten on off red green blue cyan pink gold grey black white".split()
@@ -62,8 +71,8 @@ def test_every_way_in_comes_to_the_same(case, tmp_path):
     by_file = load_config(path)
     by_line = load_config(None, [f"select.{name}={json.dumps(value)}" for name, value in given.items()])
     ways = {
-        "form": override(form(given), input=["x"]),
-        "parameters of a run": override(form({}), input=["x"], **given),
+        "form": change_settings(form(given), corpus={"input": ["x"]}),
+        "parameters of a run": change_settings(form({}), corpus={"input": ["x"]}, select=given),
         "file": by_file,
         "command line": by_line,
         "curate(select=…)": _config(None, {"select": given}, "x", ()),
@@ -103,7 +112,8 @@ def test_what_was_not_given_stays_open():
 def test_a_budget_laid_over_settings_replaces_theirs():
     base = {"select": {"budget_tokens": 1000}}
     assert load_config(None, ["select.select_ratio=0.2"], base).selection.facts()["select_ratio"] == 0.2
-    assert override(Config.model_validate(base), input=[], token_ratio=0.3).selection.facts()["token_ratio"] == 0.3
+    laid = change_settings(Config.model_validate(base), select={"token_ratio": 0.3})
+    assert laid.selection.facts()["token_ratio"] == 0.3
 
 
 @pytest.mark.parametrize("name", extensions.BUILT_IN["solver"])

@@ -23,7 +23,7 @@ from datamask.corpus.damage import damage
 from datamask.corpus.delimited import batches, header
 from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
-from datamask.corpus.plan import Part, Reading, Shard, reading_from_json
+from datamask.corpus.plan import Part, Reading, Shard, with_tuples
 from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
 from datamask.corpus.quarantine import REASONS
@@ -61,7 +61,7 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         stored = read_json(url)
         if stored["version"] == STAGES["plan"].version:
-            cache = {path: _from_json(facts) for path, facts in stored["files"].items()}
+            cache = {path: FileFacts(**with_tuples(facts)) for path, facts in stored["files"].items()}
     reading = [settings.encoding, settings.separator, settings.header, settings.quotes]
     relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes, reading)
 
@@ -115,12 +115,6 @@ def check_unchanged(shards: Sequence[Shard], work: str) -> None:
                 f"{path}: was changed or removed while it was read, so what was done is of no one state of it; "
                 "run again, when nobody writes to it"
             )
-
-
-def _from_json(data: dict) -> FileFacts:
-    groups = data["row_groups"]
-    reading = reading_from_json(data["reading"])
-    return FileFacts(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
 
 
 def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str) -> FileFacts:

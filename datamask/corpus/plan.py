@@ -112,9 +112,19 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 
 
 def _part(data: Mapping[str, Any]) -> Part:
-    groups = data["row_groups"]
-    reading = reading_from_json(data.get("reading"))
-    return Part(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
+    return Part(**with_tuples(data))
+
+
+def part_of(source: Mapping[str, Any]) -> Part:
+    """What a release's manifest names as a source of a shard, without its rows."""
+    found = with_tuples(source)
+    return Part(**{name: found[name] for name in ("path", "format", "fingerprint", "bytes", "row_groups", "reading")})
+
+
+def with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON holds of rows of a file, with `row_groups` as a tuple again and `reading` as a Reading."""
+    groups, reading = data["row_groups"], reading_from_json(data.get("reading"))
+    return {**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading}
 
 
 def reading_from_json(data: Mapping[str, Any] | None) -> Reading | None:

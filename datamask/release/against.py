@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from datamask.corpus import convert_shard, corpus_schema, read_batches
 from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
-from datamask.corpus.plan import Part, Shard, reading_from_json
+from datamask.corpus.plan import Part, Shard, part_of
 from datamask.errors import some
 from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules
@@ -88,10 +89,8 @@ def _shards(
         if source["fingerprint"] not in paths:
             missing.append(f"{source['path']} is not in the corpus given, or has changed since")
             continue
-        groups = tuple(source["row_groups"]) if source["row_groups"] else None
-        reading = reading_from_json(source.get("reading"))
-        facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
-        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_, reading))
+        part = replace(part_of(source), path=paths[source["fingerprint"]], rows=source["rows"])
+        parts[source["shard"]].append(part)
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
     return shards, sorted(set(missing))
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.plan import reading_from_json
+from datamask.corpus.plan import with_tuples
 from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
@@ -163,15 +163,9 @@ def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
     return ShardDecided(
         Conservation(**{**counts, **counted}),
         WrittenFile(**facts["decisions"]),
-        tuple(_source(source) for source in facts["sources"]),
+        tuple(RowRun(**with_tuples(source)) for source in facts["sources"]),
         url,
         tuple(value for value, _ in facts["dumps"]),
         dict(facts["dumps"]),
         facts["languages"],
     )
-
-
-def _source(data: Mapping[str, Any]) -> RowRun:
-    groups = data["row_groups"]
-    reading = reading_from_json(data["reading"])
-    return RowRun(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})

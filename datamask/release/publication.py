@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.errors import StorageError
+from datamask.errors import DatamaskError, StorageError, TransientError
 from datamask.locks import locked
 from datamask.release.card import write_card
 from datamask.release.data_files import WrittenFile
@@ -214,24 +214,45 @@ def nobody_running(out: str) -> Iterator[None]:
 
     :raises StorageError: one is writing into the output folder now.
     """
+    refusal = StorageError(f"a run is writing into {out} and needs what is there; wait until it has ended")
     with contextlib.ExitStack() as held:
-        try:
-            _lock_work(out, held, wait=False)
-        except BlockingIOError as error:
-            raise StorageError(
-                f"a run is writing into {out} and needs what is there; wait until it has ended"
-            ) from error
+        _lock_work(out, held, refusal=refusal)
         yield
 
 
-def _lock_work(out: str, held: contextlib.ExitStack, shared: bool = False, wait: bool = True) -> None:
-    """On an object store nothing is held: there the caller answers for it."""
+@contextlib.contextmanager
+def one_refresh(out: str) -> Iterator[None]:
+    """One refresh of an output folder at a time. The kernel takes the lock back from a process that dies.
+
+    On an object store there is no such lock: there the deployment's concurrency limit holds the second one back.
+
+    :raises TransientError: another one is at it.
+    """
+    refusal = TransientError(f"another refresh of {out} is running; wait for it, then run this again")
+    with contextlib.ExitStack() as held:
+        _lock_work(out, held, "refresh.lock", refusal=refusal)
+        yield
+
+
+def _lock_work(
+    out: str,
+    held: contextlib.ExitStack,
+    name: str = ".running.lock",
+    shared: bool = False,
+    refusal: DatamaskError | None = None,
+) -> None:
+    """On an object store nothing is held: there the caller answers for it.
+
+    :param refusal: raised at once if another has the lock; None: this one waits.
+    """
     if storage.is_remote(out):
         return
     folder = Path(storage.filesystem(out)[1], "work")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(folder / ".running.lock", shared=shared, wait=wait))
+        held.enter_context(locked(folder / name, shared=shared, wait=refusal is None))
+    except BlockingIOError as error:
+        raise refusal or error from error
     except PermissionError as error:
         raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
     except (NotADirectoryError, FileExistsError) as error:

@@ -20,11 +20,11 @@ from datamask import run
 from datamask.config import validate
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
+from datamask.forgetting import forget_lists
 from datamask.release.explain import explain
 from datamask.release.housekeeping import remove, unneeded
 from datamask.release.release_folder import find_release, list_versions
 from datamask.release.verify import verify
-from flows.forget import forget_lists
 from tests.filter.test_stage import document, noisy
 
 ROOT = Path(__file__).parents[2]

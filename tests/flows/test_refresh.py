@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask.changes import check_gone
 from datamask.errors import IncompleteError
 from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
-from flows.refresh import check_gone
 from tests.flows.conftest import write_shard
 from tests.flows.test_curate import stage, work_done
 
@@ -153,9 +153,9 @@ def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, 
 
 
 def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
+    from datamask.changes import compare
     from datamask.config import Config
     from datamask.corpus.plan import Part, Plan, Shard
-    from flows.refresh import compare
 
     parts = [Part(f"in/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(3)]
     manifest = {

@@ -1,0 +1,146 @@
+"""What differs from the last release, and whether so much is gone that nothing may be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datamask.config import Config, Select, resolve, validate_section
+from datamask.corpus.plan import Plan, Shard
+from datamask.errors import IncompleteError, several, some
+from datamask.pipeline import INDIFFERENT
+
+NAMED = 3  # shards that are named of those that are new, changed or gone
+# a section whose settings changed, and what is done again for every document, old ones too
+CONSEQUENCES = {
+    "corpus": "every document is read, embedded and scored again",
+    "encoder": "every document is embedded again",
+    "quality": "every document is scored again",
+    "topics": "topics are fitted again, and what reads them is computed again",
+    "filter": "the filters and the selection are computed again",
+    "duplicates": "near-duplicates and the selection are computed again",
+    "select": "the selection is computed again",
+    "release": "the release is written again",
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs from the last release: shards by name, and settings."""
+
+    release: str
+    new: tuple[str, ...]
+    again: tuple[str, ...]  # failed last time, and are there
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
+    lost: tuple[str, ...]  # of those, whose content is in no other shard, and no failure excuses
+    files: tuple[str, ...]  # that are gone from shards of several files, which are there
+    same: int
+    settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7"
+    failures: bool  # other files than before cannot be read
+    documents: int  # of the last release's corpus
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.again or self.changed or self.gone or self.settings or self.failures)
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The shards that were not read before, or not so."""
+        return frozenset((*self.new, *self.again, *self.changed))
+
+    def describe(self) -> str:
+        """In words, with what a change of settings will cost."""
+        if not self:
+            return f"nothing new since release {self.release}: {several(self.same, 'shard is', 'shards are')} the same"
+        counts = {"new": self.new, "tried again": self.again, "changed": self.changed, "gone": self.gone}
+        parts = [f"{len(names):,} {what} ({some(names, NAMED)})" for what, names in counts.items() if names]
+        if self.files:
+            parts.append(f"{several(len(self.files), 'file')} gone from them ({some(self.files, NAMED)})")
+        text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
+        for section, consequence in CONSEQUENCES.items():
+            found = [setting for setting in self.settings if setting.startswith(f"{section}.")]
+            if found:
+                text += f"\n{'; '.join(found)}: {consequence} ({several(self.documents, 'document')})"
+        return text
+
+
+def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Changes:
+    """The plan and the settings against a release's, by content and not by time."""
+    before = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
+    now = {shard.name: shard.fingerprint for shard in plan.shards}
+    known = {failed["path"] for failed in manifest["provenance"]["failed"]}
+    gone = before.keys() - now.keys()
+    broken = {failure.path for failure in plan.failures} if settings.run.allow_failed_shards else set()
+    paths: dict[str, set[str]] = {}
+    for source in manifest["sources"]:
+        paths.setdefault(source["shard"], set()).add(source["path"])
+    excused = {name for name in gone if paths.get(name, set()) <= broken} if broken else set()
+    moved = {name for name in gone if before[name] in now.values()}
+    held = {part.path for shard in plan.shards for part in shard.parts}
+    contents = {part.fingerprint for shard in plan.shards for part in shard.parts}
+    files = {
+        source["path"]
+        for source in manifest["sources"]
+        if source["shard"] in now and source["path"] not in held | broken and source["fingerprint"] not in contents
+    }
+    return Changes(
+        release=manifest["version"],
+        new=tuple(sorted(now.keys() - before.keys() - known)),
+        again=tuple(sorted((now.keys() - before.keys()) & known)),
+        changed=tuple(sorted(name for name in now.keys() & before.keys() if now[name] != before[name])),
+        gone=tuple(sorted(gone)),
+        lost=tuple(sorted(gone - excused - moved)),
+        files=tuple(sorted(files)),
+        same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
+        settings=tuple(_differences(manifest["settings"], settings.resolved.model_dump(mode="json"))),
+        failures=not {failure.path for failure in plan.failures} <= known,
+        documents=manifest["conservation"]["total"]["rows"],
+    )
+
+
+def check_gone(changes: Changes, settings: Config) -> None:
+    """:raises IncompleteError: shards of the last release are gone, and run.allow_loss is not set."""
+    if (changes.lost or changes.files) and not settings.run.allow_loss:
+        lost = [several(len(changes.lost), "shard")] if changes.lost else []
+        lost += [several(len(changes.files), "file")] if changes.files else []
+        raise IncompleteError(
+            f"gone from the input: {' and '.join(lost)} of release {changes.release}, so nothing is "
+            f"published: {some((*changes.lost, *changes.files), NAMED)}. Put them back (a refresh reads the input of "
+            "the last release, unless --input is given), or publish without them: --allow-loss"
+        )
+
+
+def check_rows(manifest: Mapping[str, Any], settings: Config, shards: Sequence[Shard]) -> None:
+    """Whether files that changed have lost rows.
+
+    :raises IncompleteError: more than run.loss of the last release's, and run.allow_loss is not set.
+    """
+    before = {name: counts["rows"] for name, counts in manifest["conservation"]["shards"].items()}
+    fewer = {
+        shard.name: before[shard.name] - (shard.rows or 0)
+        for shard in shards
+        if before.get(shard.name, 0) > (shard.rows or 0)
+    }
+    lost, total = sum(fewer.values()), max(1, manifest["conservation"]["total"]["rows"])
+    if lost / total > settings.run.loss and not settings.run.allow_loss:
+        worst = sorted(fewer, key=lambda name: -fewer[name])
+        raise IncompleteError(
+            f"files that changed since release {manifest['version']} have {several(lost, 'row')} fewer than before "
+            f"({lost / total:.1%} of its {total:,}, and run.loss allows {settings.run.loss:.1%}), so nothing is "
+            f"published: {', '.join(f'{name} {before[name]:,} → {before[name] - fewer[name]:,}' for name in worst[:3])}"
+            f"{', …' if len(worst) > 3 else ''}. Were they cut short? Mend them, or publish so: --allow-loss"
+        )
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """ "section.name: old → new" of every setting that changes what comes out."""
+    found = []
+    given = {name: value for name, value in before["select"].items() if name in Select.model_fields}
+    before = {**before, "select": resolve(validate_section(Select, given)).model_dump(mode="json")}
+    for section in CONSEQUENCES:
+        for name, value in now[section].items():
+            old = before.get(section, {}).get(name, value)  # a setting that is new in this version says nothing
+            if old != value and f"{section}.{name}" not in INDIFFERENT:
+                found.append(f"{section}.{name}: {old} → {value}")
+    return found
