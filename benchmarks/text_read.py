@@ -25,6 +25,7 @@ from typing import Any
 from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent.parent
+SECONDS = (("seconds", "wall"), ("processor seconds", "seconds"))
 READERS = ("corpus/read.py", "corpus/reading.py", "text_read.py")
 
 
@@ -110,13 +111,16 @@ def main() -> None:
     ]
     checkouts = {"before": arguments.against.resolve()} if arguments.against else {}
     size = size_of(inputs)
+    found = {name: run(checkout, inputs) for name, checkout in {**checkouts, "now": HERE}.items()}
+    read = {name: Counter(one["read"]) for name, one in found.items()}
+    most = sum(read.values(), Counter())
+    rows = [(asked, [f"{own[asked] / size:.2f}" for own in read.values()]) for asked, _ in most.most_common()]
+    rows.append(("in all, of the corpus's text", [f"{own.total() / size:.2f}" for own in read.values()]))
+    rows += [(f"{what} of the run", [f"{one[key]:.1f}" for one in found.values()]) for what, key in SECONDS]
     print(f"{size / 1e6:.1f} MB of text\n")
-    for name, checkout in {**checkouts, "now": HERE}.items():
-        found = run(checkout, inputs)
-        print(f"{name}: {found['wall']:.1f} s, {found['seconds']:.1f} processor seconds; read, in corpora:")
-        for asked, amount in sorted(found["read"].items(), key=lambda item: -item[1]):
-            print(f"  {amount / size:5.2f}  {asked}")
-        print(f"  {sum(found['read'].values()) / size:5.2f}  in all\n")
+    print(f"| text read by | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
+    for what, figures in rows:
+        print(f"| {what} | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":

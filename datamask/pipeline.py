@@ -209,7 +209,7 @@ STAGES = {
             "rounds",
             "topics",
             ("embed",),
-            version=3,
+            version=2,
             settings=("topics",),
             without=("topics.make",),
             rounds=2,

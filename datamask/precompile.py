@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
 from datamask.filter.duplicate_candidates import (
-    Components,
+    PairCodes,
+    PairedDocuments,
     Samples,
     meetings,
     pairs_that_met,
@@ -27,7 +28,7 @@ from datamask.filter.duplicate_candidates import (
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import OwnText, TextPair
 from datamask.filter.posting_loops import by_hash, different, of_many, places_among
-from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
+from datamask.filter.postings import WIDE, SeenDocuments, postings_of, sampled, shared_of
 from datamask.filter.shingles import likeness
 from datamask.filter.signatures import sign_texts
 from datamask.models.tokens import DocumentTokenizer
@@ -67,16 +68,17 @@ def _words(texts: list[str]) -> None:
 
 
 def _duplicates(texts: list[str]) -> None:
-    connected = Components(4)
-    connected.add(np.array([0]), np.array([2]))
-    paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
-    total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
-    parts_of_groups(connected.lowest(), paired, part, 1)
+    paired, part = PairedDocuments(4, lambda: [np.array([[0, 2]])]), np.zeros(2, np.int64)
+    total_of_groups(paired.lowest, np.ones(2, np.int64), 0, part)
+    parts_of_groups(paired.lowest, part, 1)
     lengths, hashes = np.ones(2, np.int64), np.array([1, 1], np.uint64)
     sampled(lengths, _mapped(hashes))
     postings = postings_of(lengths, hashes)
+    postings = postings.astype(WIDE)
     codes, part = meetings(shared_of(postings, lengths), 1)
-    pairs_that_met(codes, SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16))))
+    pairs_that_met(
+        codes, PairCodes(0, 1), SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16)))
+    )
     for unit in (np.uint8, np.uint32):
         dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)

@@ -8,6 +8,7 @@ of copies share are counted separately.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
 from datamask.filter.posting_loops import (
+    WIDTH,
     by_document,
     by_hash,
     codes_of_meetings,
@@ -25,8 +27,9 @@ from datamask.filter.posting_loops import (
     of_many,
     places_among,
 )
-from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
+from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared
 
+BLOCK = 1 << 20  # documents whose values are written at a time
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more groups of copies belongs to a template, if these are alike (`outside_templates`)
 CORPUS = 40_000  # documents up to which it does whoever these are, and of which FEW counts as a rate above
@@ -39,7 +42,7 @@ STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever t
 JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
 # a shingle that the documents of a pair have in common
-COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32), ("one", np.uint32), ("other", np.uint32)])
+COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32), ("one", np.uint64), ("other", np.uint64)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +70,18 @@ class Estimated:
 
 
 def estimate(
-    codes: np.ndarray, common: np.ndarray, documents: SeenDocuments, jaccard: float, containment: float
+    one: np.ndarray,
+    other: np.ndarray,
+    common: np.ndarray,
+    documents: SeenDocuments,
+    jaccard: float,
+    containment: float,
 ) -> Estimated:
     """The pairs that may be duplicates among those that meet, estimated from their whole samples.
 
-    :param codes: (P,) codes of pairs. :param common: (P,) their sampled shingles in common.
+    :param one, other: (P,) the pairs. :param common: (P,) their sampled shingles in common.
     :param jaccard, containment: the thresholds of the verification.
     """
-    one, other = pair_ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     sizes = [documents.sampled[side, scale].astype(np.int64) for side in (one, other)]
     smaller, union = np.maximum(np.minimum(*sizes), 1), np.maximum(sizes[0] + sizes[1] - common, 1)
@@ -103,19 +110,29 @@ def pairs_to_read(found: Estimated, few: np.ndarray) -> CandidatePairs:
     return CandidatePairs(found.one[chosen], found.other[chosen], own[chosen])
 
 
-def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(P,) uint64 codes of pairs of document numbers (P,), ordered as (one, other)."""
-    return one.astype(np.uint64) << np.uint64(32) | other.astype(np.uint64)
-
-
-def pair_ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(one, other): the document numbers (P,) int64 of codes of pairs."""
-    return (codes >> np.uint64(32)).astype(np.int64), (codes & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-
-
 def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
     """(n,) int64: the part that holds the samples of these documents (n,), and the pairs in which they come first."""
     return np.asarray(documents, np.int64) % parts
+
+
+@dataclass(frozen=True)
+class PairCodes:
+    """Pairs of document numbers as one number each, uint64, ordered as (one, other); of the pairs of one part.
+
+    The first document is numbered among the part's, of which there are some 131,072 (`postings.PARTITION`).
+    """
+
+    part: int
+    parts: int
+
+    def of(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """(P,) codes of the pairs of these documents (P,)."""
+        return (one // self.parts).astype(np.uint64) << np.uint64(WIDTH) | other.astype(np.uint64)
+
+    def ends(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(one, other): the document numbers (P,) int64 of codes (P,)."""
+        first = (codes >> np.uint64(WIDTH)).astype(np.int64) * self.parts + self.part
+        return first, (codes & np.uint64((1 << WIDTH) - 1)).astype(np.int64)
 
 
 def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,13 +145,14 @@ def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
     return codes, part
 
 
-def pairs_that_met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
+def pairs_that_met(codes: np.ndarray, pairs: PairCodes, documents: SeenDocuments) -> np.ndarray:
     """Codes of pairs, ascending, that share two keys, or one where the samples have room for few in common.
 
-    :param codes: of all meetings of some pairs.
+    :param codes: of all meetings of some pairs. :param pairs: what their codes say.
     """
     found = np.empty(len(codes), np.uint64)
-    number = met_often(np.sort(codes), documents.scale, documents.sampled, KEYS // 2, found)
+    read = pairs.part, pairs.parts, documents.scale, documents.sampled, KEYS // 2
+    number = met_often(np.sort(codes), *read, found)
     return found[:number].copy()
 
 
@@ -142,14 +160,14 @@ class Samples:
     """The shingles that some documents sampled and share with others."""
 
     def __init__(self, found: np.ndarray, apart: int = 1) -> None:
-        """:param found: (H,) POSTING, the document without a flag; those of each document ascending by hash.
+        """:param found: (H,) WIDE, the document without a flag; those of each document ascending by hash.
         :param apart: any two documents differ by a multiple of it.
         """
         self._documents, self._bounds, self._hashes = by_document(found["document"], found["hash"], apart)
 
     @classmethod
     def in_runs(cls, found: np.ndarray) -> Samples:
-        """Of POSTINGs (H,) in which those of each document lie together."""
+        """Of WIDE (H,) in which those of each document lie together."""
         samples = cls.__new__(cls)
         document = found["document"].astype(np.int64)
         edges = np.flatnonzero(np.diff(document, prepend=-1, append=-1))
@@ -160,7 +178,7 @@ class Samples:
         return samples
 
     def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(H,) POSTING of these documents (n,), of one after the other; (n + 1,) where those of each begin: some have
+        """(H,) WIDE of these documents (n,), of one after the other; (n + 1,) where those of each begin: some have
         none."""
         place = places_of(documents, self._documents)
         held = np.flatnonzero(place >= 0)
@@ -168,7 +186,7 @@ class Samples:
         runs[held] = self._bounds[place[held]]
         lengths = runs[:, 1] - runs[:, 0]
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        found = np.empty(ends[-1], POSTING)
+        found = np.empty(ends[-1], WIDE)
         at = np.repeat(runs[:, 0] - ends[:-1], lengths) + np.arange(len(found))
         found["hash"], found["document"] = self._hashes[at], np.repeat(documents, lengths)
         return found, ends
@@ -209,7 +227,7 @@ def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray
     FEW groups have it, one and those that pairs connect it with.
 
     :param common: (C,) COMMON of a partition, of all pairs that may be duplicates.
-    :param shared: (H,) POSTING of the partition. :param copies: (N,) the group of each document.
+    :param shared: (H,) WIDE of the partition. :param copies: (N,) the group of each document.
     """
     hashes, groups = different(*by_hash(shared["hash"], copies[shared["document"]]))
     number = places_among(hashes, np.ascontiguousarray(common["hash"]))
@@ -231,7 +249,7 @@ def most_groups(documents: int) -> int:
 def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """(C,) bool: whether FEW groups or more have the shingle in common with one of the two. one, other: (C,) groups."""
     mine, theirs = np.concatenate([one, other]).astype(np.int64), np.concatenate([other, one]).astype(np.int64)
-    keys = np.concatenate([shingle, shingle]) << 32 | mine
+    keys = np.concatenate([shingle, shingle]) << WIDTH | mine
     found = np.empty(len(keys), bool)
     of_many(keys, theirs, np.argsort(keys), FEW, found)
     half = len(one)
@@ -239,21 +257,21 @@ def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.
 
 
 class Components:
-    """Which of N documents pairs connect, added some pairs at a time: 4 bytes a document.
+    """Which of N documents pairs connect, added some pairs at a time: 4 bytes a document, 8 from 2³¹ documents on.
 
     Whoever reads the pairs once needs bits of the order of log₂ N a document (Sun & Woodruff, "Tight bounds for graph
     problems in insertion streams", APPROX 2015).
     """
 
     def __init__(self, documents: int) -> None:
-        self._parent = np.arange(documents, dtype=np.int32)
+        self._parent = np.arange(documents, dtype=np.int32 if documents < 1 << 31 else np.int64)
 
     def add(self, one: np.ndarray, other: np.ndarray) -> None:
         """Connects the documents of these pairs, (P,) numbers each."""
         _unite(self._parent, *(np.ascontiguousarray(side, np.int64) for side in (one, other)))
 
     def lowest(self) -> np.ndarray:
-        """(N,) int32: the lowest document of those that each is connected with, itself among them."""
+        """(N,) the lowest document of those that each is connected with, itself among them."""
         _flatten(self._parent)
         return self._parent
 
@@ -281,30 +299,102 @@ def _flatten(parent):  # type: ignore[no-untyped-def]
         parent[document] = parent[parent[document]]
 
 
+class PairedDocuments:
+    """The D of N documents that are in pairs, and which of them pairs connect: a quarter of a byte a document, and 4
+    bytes of one that is in a pair."""
+
+    def __init__(self, documents: int, pairs: Callable[[], Iterable[np.ndarray]]) -> None:
+        """:param pairs: called twice; the numbers of pairs' documents, (P, 2), some pairs at a time."""
+        self._documents = documents
+        self._words, self._before = np.zeros((2, documents // 64 + 1), "<u8")
+        for both in pairs():
+            _mark(self._words, both.ravel())
+        self.count = int(_count_before(self._words, self._before))
+        connected = Components(self.count)
+        for both in pairs():
+            connected.add(*self.places(both).T)
+        self.lowest = connected.lowest()  # (D,) by places
+
+    def places(self, documents: np.ndarray) -> np.ndarray:
+        """int64: the place of each of these documents, which are among them, in their shape."""
+        found = np.empty(documents.size, np.int64)
+        _find_places(self._words, self._before, documents.ravel(), found)
+        return found.reshape(documents.shape)
+
+    def among(self, first: int, last: int) -> np.ndarray:
+        """(last − first,) bool: which documents from `first` to before `last` are among them."""
+        words = self._words[first // 64 : -(-last // 64)]
+        return np.unpackbits(words.view(np.uint8), bitorder="little")[first % 64 :][: last - first].astype(bool)
+
+    def spread(
+        self, values: np.ndarray, others: Callable[[int, int], np.ndarray], added: int = 0
+    ) -> Iterator[np.ndarray]:
+        """A column of all documents, some of them at a time: values (D,), `added` to each.
+
+        :param others: the values of the documents from one to before another, as if none were in a pair.
+        """
+        place = 0
+        for first in range(0, max(self._documents, 1), BLOCK):
+            last = min(first + BLOCK, self._documents)
+            block, among = others(first, last), self.among(first, last)
+            own = values[place : place + np.count_nonzero(among)]
+            block[among] = own.astype(block.dtype) + block.dtype.type(added)
+            place += len(own)
+            yield block
+
+
 @compiled
-def total_of_groups(lowest, paired, lengths, first, total):  # type: ignore[no-untyped-def]
+def _mark(words, documents):  # type: ignore[no-untyped-def]
+    for document in documents:
+        words[document >> 6] |= np.uint64(1) << np.uint64(document & 63)
+
+
+@compiled
+def _ones(word):  # type: ignore[no-untyped-def]
+    """How many bits of a word are set, by adding up those of each byte (Warren, "Hacker's Delight", 5–1)."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@compiled
+def _count_before(words, before):  # type: ignore[no-untyped-def]
+    """Fills before with how many bits of the words before each are set; returns how many are in all."""
+    count = np.uint64(0)
+    for place in range(len(words)):
+        before[place] = count
+        count += _ones(words[place])
+    return count
+
+
+@compiled
+def _find_places(words, before, documents, found):  # type: ignore[no-untyped-def]
+    for at, document in enumerate(documents):
+        lower = (np.uint64(1) << np.uint64(document & 63)) - np.uint64(1)
+        found[at] = before[document >> 6] + _ones(words[document >> 6] & lower)
+
+
+@compiled
+def total_of_groups(lowest, lengths, first, total):  # type: ignore[no-untyped-def]
     """total (N,) += of each group, at its lowest document, the lengths of its documents.
 
-    lowest: (N,) see `Components`; paired (n,) bool and lengths (n,) of the documents from `first` on: those that are in
-    a pair, and how long they are.
+    lowest: (N,) see `Components`; lengths: (n,) of the documents from `first` on.
     """
-    for place in range(len(paired)):
-        if paired[place]:
-            total[lowest[first + place]] += lengths[place]
+    for place in range(len(lengths)):
+        total[lowest[first + place]] += lengths[place]
 
 
 @compiled
-def parts_of_groups(lowest, paired, total, room):  # type: ignore[no-untyped-def]
-    """Replaces total (N,) by the part each document is decided in, −1 where it is in no pair; returns how many parts.
+def parts_of_groups(lowest, total, room):  # type: ignore[no-untyped-def]
+    """Replaces total (N,) by the part each document is decided in; returns how many parts.
 
     A group is in one part. Parts are numbered from 0, in the order of the groups' lowest documents, and hold about
-    `room` each. paired: (N,) bool.
+    `room` each.
     """
     filled, last, parts = 0, -1, 0
     for document in range(len(lowest)):
-        if not paired[document]:
-            total[document] = -1
-        elif lowest[document] != document:
+        if lowest[document] != document:
             total[document] = total[lowest[document]]
         else:
             filled += total[document]

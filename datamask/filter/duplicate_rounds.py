@@ -44,12 +44,13 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
-from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, Samples, part_of
+from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, PairCodes, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import (
     POSTING,
     RANGES,
+    WIDE,
     SeenDocuments,
     Shared,
     partition_of,
@@ -137,6 +138,10 @@ class Searching:
     def postings(self, group: int) -> str:
         """The path of a group's postings, kept for the next run."""
         return storage.join(self.kept, postings_name(self.keys[group]))
+
+    def pairs(self, part: int) -> PairCodes:
+        """The codes of a part's pairs."""
+        return PairCodes(part, self.partitions)
 
     def documents(self) -> SeenDocuments:
         """The samples of all documents, mapped from files."""
@@ -286,10 +291,10 @@ def pair_candidates(state: Searching, partition: int) -> None:
         return
     ranges = partition * RANGES, (partition + 1) * RANGES
     found = [read_dealt(state.postings(number), POSTING, *ranges) for number in range(state.groups)]
-    first, windows, parts = 2 * np.array(state.first, np.uint32), state.column("windows"), list[Shared]()
+    first, windows, parts = 2 * np.array(state.first, np.uint64), state.column("windows"), list[Shared]()
     for place in range(RANGES):  # few at a time lie in the processor's cache while they are sorted
         own = [postings[bounds[place] : bounds[place + 1]] for postings, bounds in found]
-        postings = np.concatenate(own)
+        postings = np.concatenate(own, dtype=WIDE)
         postings["document"] += np.repeat(first, [len(each) for each in own])
         parts.append(shared_of(postings, windows))
     shared = Shared.joined(parts)
@@ -305,9 +310,10 @@ def gather_pairs(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     meetings = [state.at("meetings", number) for number in range(state.partitions)]
-    codes = candidates.pairs_that_met(gather(meetings, np.uint64, part), state.documents())
-    codes = codes[candidates.pair_ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
-    others = np.unique(candidates.pair_ends(codes)[1])
+    pairs = state.pairs(part)
+    codes = candidates.pairs_that_met(gather(meetings, np.uint64, part), pairs, state.documents())
+    codes = codes[pairs.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
+    others = np.unique(pairs.ends(codes)[1])
     write_dealt(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
     write_array(url, codes)
 
@@ -332,12 +338,11 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
         return found
-    codes = mapped(state.at("met", part) + ".npy")
-    one, other = candidates.pair_ends(codes)
+    one, other = state.pairs(part).ends(mapped(state.at("met", part) + ".npy"))
     firsts = Samples(_samples(state, "shared", part), state.partitions)
     seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)
-    made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
+    made = candidates.estimate(one, other, common, state.documents(), state.rules.jaccard, state.rules.containment)
     cuts = np.flatnonzero(np.diff(np.cumsum(made.common) // ROOM)) + 1
     for block, (first, last) in enumerate(pairwise([0, *cuts.tolist(), len(made.common)])):
         hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
@@ -352,7 +357,7 @@ def mark_templates(state: Searching, partition: int) -> None:
     url = state.at("few", partition)
     if storage.exists(url):
         return
-    shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
+    shared = gather([state.at("shared", partition)], WIDE, 0, state.partitions)
     asked, bounds = list[np.ndarray](), [0]
     for part in range(state.partitions):
         asked += _asked(state, part, partition)
@@ -386,8 +391,8 @@ def choose_pairs(state: Searching, part: int) -> Handed:
 
 
 def _samples(state: Searching, source: str, part: int) -> np.ndarray:
-    """(H,) POSTING of a part, from all files of a round."""
-    return gather([state.at(source, number) for number in range(state.partitions)], POSTING, part)
+    """(H,) WIDE of a part, from all files of a round."""
+    return gather([state.at(source, number) for number in range(state.partitions)], WIDE, part)
 
 
 def group_pairs(state: Searching, part: int) -> None:

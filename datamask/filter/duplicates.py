@@ -1,9 +1,9 @@
 """The stage that finds near-duplicates across all shards: candidates, verification, decisions.
 
-The work is `rounds` of maps; here are the reduces between them. The caller holds `HELD` bytes a document, while it
-looks for what pairs connect; a worker a partition of the samples, a part of the pairs, or the texts of few candidates
-at a time. Disk, for the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for
-the next run.
+The work is `rounds` of maps; here are the reduces between them. The caller holds `HELD` bytes a document, and `PAIRED`
+more of one that is in a pair (16 from 2³¹ of these on), while it looks for what pairs connect; a worker a partition of
+the samples, a part of the pairs, or the texts of few candidates at a time. Disk, for the time of the stage: the
+candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
+from datamask.filter.duplicate_candidates import PairedDocuments, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
     ComparedShard,
@@ -34,10 +34,12 @@ from datamask.filter.duplicate_rounds import (
     postings_name,
     required,
 )
+from datamask.filter.posting_loops import WIDTH
 from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
 from datamask.filter.verify_pairs import DuplicateRules, room_of
 from datamask.maps import (
+    Handed,
     Mapper,
     gather,
     groups,
@@ -54,9 +56,9 @@ from datamask.stages import ShardFiles, recorded
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
-HELD = 13  # bytes a document: the lowest document it is connected with, letters or part, whether it is in a pair
-BLOCK = 1 << 20  # documents at a time
-MOST = 1 << 31  # documents: their numbers are kept in 32 bits with a flag beside them
+HELD = 0.25  # bytes a document: whether it is in a pair, and how many before it are
+PAIRED = 12  # bytes of a document that is in one: the lowest that it is connected with, and letters or part
+MOST = 1 << 40  # documents
 STAGE = STAGES["duplicates"]
 DECISIONS = f"decisions-{STAGE.version}"  # of the run before
 
@@ -84,7 +86,8 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
     record = storage.join(work, "duplicates", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
         return found
-    with shared_folder(work, "duplicates", key) as folder:
+    # numbers have been narrower: what is left of an interrupted run by them is not read
+    with shared_folder(work, "duplicates", f"{key}-{WIDTH}") as folder:
         search = _Search(ordered, earlier, config, work, folder, maps)
         with keeping(work, "duplicates", key, search.names()) as kept:
             outputs, facts = search.run(kept)
@@ -244,17 +247,21 @@ class _Search:
         self.maps(rounds.pair_candidates, self.state, partitions)
         self.maps(rounds.gather_pairs, self.state, partitions)
         self.maps(rounds.exchange_samples, self.state, partitions)
-        copies, blocks = Components(self.count), list[int]()
-        for found in self.maps(rounds.estimate_similarity, self.state, partitions):
-            pairs, asked = found.read("copies", "blocks")
-            copies.add(*pairs.T)
-            blocks.append(int(asked[0]))
-        self.state = replace(self.state, blocks=tuple(blocks))
-        write_array(self.state.at("copies") + ".npy", copies.lowest())
-        del copies
+        estimated = self.maps(rounds.estimate_similarity, self.state, partitions)
+        self.state = replace(self.state, blocks=tuple(int(found.read("blocks")[0][0]) for found in estimated))
+        paired = self._pairs(estimated, "copies")
+        kind = np.int32 if self.count + paired.count < 1 << 31 else np.int64
+        # a group's number is beyond those of documents
+        copies = paired.spread(paired.lowest, lambda first, last: np.arange(first, last, dtype=kind), self.count)
+        write_joined(self.state.at("copies") + ".npy", copies, self.count)
+        del paired, copies
         self.maps(rounds.mark_templates, self.state, partitions)
         self.chosen = self.maps(rounds.choose_pairs, self.state, partitions)
         return [len(found.read("one")[0]) for found in self.chosen]
+
+    def _pairs(self, found: Sequence[Handed], *names: str) -> PairedDocuments:
+        """:param names: of the arrays of `found`: (P, 2), or (P,) and (P,)."""
+        return PairedDocuments(self.count, lambda: (np.column_stack(each.read(*names)) for each in found))
 
     # ------------------------------------------------------------ decisions
 
@@ -275,23 +282,18 @@ class _Search:
 
     def _part(self) -> int:
         """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""
-        connected, paired = Components(self.count), np.zeros(self.count, bool)
-        for one, other in (found.read("one", "other") for found in self.chosen):
-            connected.add(one, other)
-            paired[one] = paired[other] = True
-        lowest, part = connected.lowest(), np.zeros(self.count, np.int64)
-        first, letters = 0, 0
+        paired = self._pairs(self.chosen, "one", "other")
+        part, first, place = np.zeros(paired.count, np.int64), 0, 0
         for number, _ in self.groups:
             [windows] = read_arrays(self.state.facts(number), "windows")
-            some = paired[first : first + len(windows)]
-            total_of_groups(lowest, some, windows, first, part)
-            letters += int(windows[some].sum())
-            first += len(windows)
-        parts = parts_of_groups(lowest, paired, part, room_of(letters))
-        blocks = (part[start : start + BLOCK].astype(np.int32) for start in range(0, max(self.count, 1), BLOCK))
+            letters = windows[paired.among(first, first + len(windows))]
+            total_of_groups(paired.lowest, letters, place, part)
+            first, place = first + len(windows), place + len(letters)
+        parts = parts_of_groups(paired.lowest, part, room_of(int(part.sum())))
+        blocks = paired.spread(part, lambda first, last: np.full(last - first, -1, np.int32))
         write_joined(self.state.at("part") + ".npy", blocks, self.count)
         self.state = replace(self.state, decided=int(parts))
-        return int(paired.sum())
+        return paired.count
 
     def _alarms(self) -> list[str]:
         settings, losses = self.config.duplicates, Losses()

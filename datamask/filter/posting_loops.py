@@ -6,6 +6,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 
+WIDTH = 41  # bits of a document's number, or of a group of copies'
 INSERTED = 24  # values that are sorted by insertion, at most
 DRAWER = 8  # hashes that are sorted together, about
 
@@ -175,7 +176,7 @@ def sort_within(values, first):  # type: ignore[no-untyped-def]
 @compiled
 def codes_of_meetings(document, key, first, most, parts, found, part):  # type: ignore[no-untyped-def]
     """Returns how many pairs meet at shingles, of which run r is document[first[r] : first[r + 1]], and fills found
-    with the codes, uint64, of as many as it has room for, and part with their parts of so many.
+    with the codes (`duplicate_candidates.PairCodes`) of as many as it has room for, and part with their parts.
 
     A document is paired with the `most` first ones of its run, and with as many next before it; one of two has the
     shingle as a key.
@@ -197,14 +198,14 @@ def codes_of_meetings(document, key, first, most, parts, found, part):  # type: 
                     continue
                 if number < room:
                     a, b = np.uint64(document[place]), np.uint64(document[other])
-                    found[number] = min(a, b) << np.uint64(32) | max(a, b)
-                    part[number] = min(a, b) % parts
+                    found[number] = min(a, b) // np.uint64(parts) << np.uint64(WIDTH) | max(a, b)
+                    part[number] = min(a, b) % np.uint64(parts)
                 number += 1
     return number
 
 
 @compiled
-def met_often(codes, scale, sampled, room, found):  # type: ignore[no-untyped-def]
+def met_often(codes, part, parts, scale, sampled, room, found):  # type: ignore[no-untyped-def]
     """Returns how many pairs are twice or more among these codes, (n,) uint64 ascending, or once where the samples have
     less room than that for what they may have in common; fills found with their codes, each once.
 
@@ -215,7 +216,8 @@ def met_often(codes, scale, sampled, room, found):  # type: ignore[no-untyped-de
         code = codes[at]
         several = at + 1 < len(codes) and codes[at + 1] == code
         if not several:
-            one, other = np.int64(code >> np.uint64(32)), np.int64(code & np.uint64(0xFFFF_FFFF))
+            one = np.int64(code >> np.uint64(WIDTH)) * parts + part
+            other = np.int64(code & np.uint64((1 << WIDTH) - 1))
             both = max(scale[one], scale[other])
             several = min(sampled[one, both], sampled[other, both]) < room
         found[number] = code
@@ -257,7 +259,7 @@ def places_among(ascending, values):  # type: ignore[no-untyped-def]
 def of_many(keys, others, order, many, found):  # type: ignore[no-untyped-def]
     """Fills found (n,) bool with whether `many` others or more, (n,), different ones, stand beside each one's key.
 
-    keys: (n,); order: (n,) places in which equal keys come together. A key's last 32 bits are no other of its own.
+    keys: (n,); order: (n,) places in which equal keys come together. A key's last WIDTH bits are no other of its own.
     """
     seen = np.empty(many, others.dtype)
     begin = 0
@@ -265,7 +267,7 @@ def of_many(keys, others, order, many, found):  # type: ignore[no-untyped-def]
         end = begin
         while end < len(order) and keys[order[end]] == keys[order[begin]]:
             end += 1
-        number, own = 0, keys[order[begin]] & 0xFFFF_FFFF
+        number, own = 0, keys[order[begin]] & ((1 << WIDTH) - 1)
         for place in range(begin, end):
             other = others[order[place]]
             if number == many or other == own or np.any(seen[:number] == other):

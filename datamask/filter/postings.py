@@ -16,8 +16,8 @@ from datamask.filter.signatures import COARSEST, sample_bound
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
 PARTITION = 1 << 23  # postings of a partition, about: 100 MB, and 50 to sort a range of them
 RANGES = 8  # of the hashes of a partition, which are sorted one after another
-LONGEST = np.uint64(0xFFFF_FFFF)  # letters; a longer document counts as one of so many
 POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: its number · 2 + 1 if it is a key
+WIDE = np.dtype([("hash", np.uint64), ("document", np.uint64)])  # POSTING of documents of all groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Shared:
     """A partition's shingles that several documents sampled, shingle by shingle; of one, longest document first."""
 
     hash: np.ndarray  # (P,) uint64, ascending
-    document: np.ndarray  # (P,) int32
+    document: np.ndarray  # (P,) int64
     key: np.ndarray  # (P,) bool
 
     @classmethod
@@ -72,18 +72,21 @@ class Shared:
         return np.flatnonzero(np.append(True, self.hash[1:] != self.hash[:-1])) if len(self.hash) else np.zeros(0, int)
 
     def postings(self) -> np.ndarray:
-        """(P,) POSTING, the document without a flag."""
-        found = np.empty(len(self.hash), POSTING)
+        """(P,) WIDE, the document without a flag."""
+        found = np.empty(len(self.hash), WIDE)
         found["hash"], found["document"] = self.hash, self.document
         return found
 
 
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
-    """Of a partition's POSTINGs; windows (N,): the documents' lengths."""
+    """Of a partition's WIDE; windows (N,): the documents' lengths. Where a number needs more than 32 bits with its
+    flag, documents of more letters than the others can count are of one length."""
     hashes, document, starts = several(*by_hash(found["hash"], found["document"]))
     # of a shingle, the longest document first, then in their order
-    shorter = LONGEST - np.minimum(windows[document >> np.uint32(1)].astype(np.uint64), LONGEST)
-    ranked = shorter << np.uint64(32) | document
+    bits = max(32, (2 * len(windows)).bit_length())
+    longest = np.uint64((1 << (64 - bits)) - 1)
+    shorter = longest - np.minimum(windows[document >> np.uint64(1)].astype(np.uint64), longest)
+    ranked = shorter << np.uint64(bits) | document
     sort_within(ranked, starts)
-    flagged = ranked & LONGEST
-    return Shared(hashes, (flagged >> np.uint64(1)).astype(np.int32), (flagged & np.uint64(1)).astype(bool))
+    flagged = ranked & np.uint64((1 << bits) - 1)
+    return Shared(hashes, (flagged >> np.uint64(1)).astype(np.int64), (flagged & np.uint64(1)).astype(bool))

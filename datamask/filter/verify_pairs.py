@@ -20,9 +20,7 @@ from datamask.filter.duplicate_candidates import (
     PARTLY,
     WHOLLY,
     CandidatePairs,
-    code_of,
     groups_of_pairs,
-    pair_ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.intact import CopyEvidence, TextPair, likelier, pairs_of, prose_beside, which_falls
@@ -126,7 +124,7 @@ class _Judge:
         self._rules = rules
         self._edges: dict[tuple[int, int], Edge] = {}
         self._programs: dict[int, bool] = {}  # of the documents of verified pairs, whether they are programs
-        self._seen = np.zeros(0, np.uint64)  # codes of the pairs compared
+        self._seen: set[tuple[int, int]] = set()  # the pairs compared
 
     def compare(self, pairs: CandidatePairs) -> None:
         """Adds the pairs that are verified, in the order given."""
@@ -143,7 +141,7 @@ class _Judge:
             done += len(places)
             tell_share(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
-        self._seen = np.union1d(self._seen, code_of(pairs.one, pairs.other))
+        self._seen.update(zip(one.tolist(), other.tolist(), strict=True))
 
     def _batches(self, one: np.ndarray, other: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
         """The places, those of BATCH letters at a time."""
@@ -231,15 +229,15 @@ class _Judge:
         for last in [False] * (ROUNDS - 1) + [True]:
             fallen = resolve_edges(list(self._edges.values()), self._texts.shingles, range(self._fixed))
             clusters = _clusters(self._edges)
-            new = np.zeros(0, np.uint64) if last else self._with_longest(clusters, fallen)
-            if not len(new):
+            new = [] if last else self._with_longest(clusters, fallen)
+            if not new:
                 break
-            one, other = pair_ends(new)
+            one, other = np.array(new).T
             self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)))
         return {document: (fall, clusters[document]) for document, fall in fallen.items()}
 
-    def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> np.ndarray:
-        """Codes, ascending, of the pairs not compared yet of what stays of each cluster and its longest documents.
+    def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> list[tuple[int, int]]:
+        """Ascending, the pairs not compared yet of what stays of each cluster and its longest documents.
 
         Nothing is known of what these share, so that only a Jaccard of STRONG makes them copies: a pair whose numbers
         of shingles exclude that is left out.
@@ -248,7 +246,7 @@ class _Judge:
         for document, cluster in clusters.items():
             if document not in fallen:
                 staying.setdefault(cluster, []).append(document)
-        codes = []
+        asked: set[tuple[int, int]] = set()
         for found in staying.values():
             if len(found) < 2:
                 continue
@@ -257,8 +255,10 @@ class _Judge:
                 first, others = np.full(len(members), members[place]), members
                 able = np.minimum(length, length[place]) / np.maximum(length, length[place]) >= STRONG
                 able &= (others != first) & (np.maximum(first, others) >= self._fixed)
-                codes.append(code_of(np.minimum(first, others)[able], np.maximum(first, others)[able]))
-        return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
+                first, others = first[able], others[able]
+                lower, higher = np.minimum(first, others).tolist(), np.maximum(first, others).tolist()
+                asked.update(zip(lower, higher, strict=True))
+        return sorted(asked - self._seen)
 
 
 def _siblings(pair: TextPair) -> bool:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datamask.filter.duplicate_candidates import Components, groups_of_pairs, parts_of_groups, total_of_groups
+from datamask.filter import duplicate_candidates as candidates
+from datamask.filter.duplicate_candidates import (
+    Components,
+    PairedDocuments,
+    groups_of_pairs,
+    parts_of_groups,
+    total_of_groups,
+)
 
 
 def pairs_of(seed: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
@@ -44,18 +51,35 @@ def test_a_group_is_in_one_part_and_parts_hold_the_room(seed, room):
     generator = np.random.default_rng([seed, 3])
     one, other = pairs_of(seed, 200)
     lengths = generator.integers(1, 90, 200)
-    paired = np.zeros(200, bool)
-    paired[one] = paired[other] = True
     connected = Components(200)
     connected.add(one, other)
     lowest, part, first = connected.lowest(), np.zeros(200, np.int64), 0
     for some in np.array_split(np.arange(200), 3):
-        total_of_groups(lowest, paired[some], lengths[some], first, part)
+        total_of_groups(lowest, lengths[some], first, part)
         first += len(some)
-    parts = parts_of_groups(lowest, paired, part, room)
-    assert ((part < 0) == ~paired).all() and set(part[paired].tolist()) == set(range(parts))
+    parts = parts_of_groups(lowest, part, room)
+    assert set(part.tolist()) == set(range(parts))
     assert (part[one] == part[other]).all()
     for number in range(parts):
         groups = np.unique(lowest[part == number])
-        held = np.array([lengths[paired & (lowest == group)].sum() for group in groups])
+        held = np.array([lengths[lowest == group].sum() for group in groups])
         assert held[1:-1].sum() <= room  # a group that begins a part may reach into it, one that ends it beyond it
+
+
+@pytest.mark.parametrize("documents", [0, 1, 63, 64, 65, 1000])
+def test_paired_documents_are_numbered_among_themselves(documents: int, monkeypatch) -> None:
+    generator = np.random.default_rng(documents)
+    both = generator.integers(0, max(documents, 1), (documents // 4, 2))
+    named, whole = np.unique(both), groups_of_pairs(*both.T)
+    paired = PairedDocuments(documents, lambda: [both[::2], both[1::2]])
+    lowest = [int(np.flatnonzero(whole.group == group)[0]) for group in whole.group]
+    assert paired.lowest.tolist() == lowest
+    monkeypatch.setattr(candidates, "BLOCK", 64)
+    column = np.concatenate([*paired.spread(paired.lowest, np.arange, documents)])
+    expected = np.arange(documents)
+    expected[named] = documents + paired.lowest
+    assert column.tolist() == expected.tolist()
+    assert paired.count == len(named) and paired.places(named).tolist() == list(range(len(named)))
+    for first in range(0, documents + 1, 37):
+        last = min(first + 100, documents)
+        assert paired.among(first, last).tolist() == np.isin(np.arange(first, last), named).tolist()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
-from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, pairs_that_met
+from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, meetings, pairs_that_met
 from datamask.filter.posting_loops import (
     INSERTED,
     by_document,
@@ -18,7 +18,7 @@ from datamask.filter.posting_loops import (
     several,
     sort_within,
 )
-from datamask.filter.postings import KEYS, SeenDocuments, Shared, partition_of, postings_of, sampled
+from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.filter.signatures import COARSEST, sample_bound
 
 
@@ -84,11 +84,12 @@ def test_postings_name_documents_keys_and_partitions_in_order() -> None:
         assert scales[:, scale].tolist() == [sum(part) for part in np.split(within, np.cumsum(lengths)[:-1])]
 
 
+@pytest.mark.parametrize("beyond", [0, 2**40 - 400])
 @pytest.mark.parametrize("seed", range(4))
-def test_documents_meet_the_first_of_a_shingle_and_those_next_before_them(seed: int) -> None:
-    generator = np.random.default_rng(seed)
+def test_documents_meet_the_first_of_a_shingle_and_those_next_before_them(seed: int, beyond: int) -> None:
+    generator, parts = np.random.default_rng(seed), 5 + beyond // 2**17
     sizes = [2, 3, NEIGHBOURS, NEIGHBOURS + 1, NEIGHBOURS + 2, 3 * NEIGHBOURS, 200]
-    document = np.concatenate([generator.permutation(300)[:size] for size in sizes]).astype(np.int32)
+    document = np.concatenate([generator.permutation(300)[:size] for size in sizes]) + beyond
     key = generator.random(len(document)) < 0.2
     key[: sizes[0]] = False
     shared = Shared(np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes), document, key)
@@ -100,12 +101,25 @@ def test_documents_meet_the_first_of_a_shingle_and_those_next_before_them(seed: 
                 if near and (key[begin + place] or key[begin + other]):
                     expected.append(sorted((document[begin + place], document[begin + other])))
         begin += size
-    codes = code_of(*np.array(expected).T)
-    found, part = meetings(shared, 5)
-    assert np.sort(found).tolist() == np.sort(codes).tolist()
-    assert part.tolist() == ((found >> np.uint64(32)) % np.uint64(5)).tolist()
-    nothing = Shared(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool))
-    assert len(meetings(nothing, 5)[0]) == 0
+    codes, part = meetings(shared, parts)
+    found = [PairCodes(int(own), parts).ends(code) for code, own in zip(codes, part, strict=True)]
+    assert sorted([int(one), int(other)] for one, other in found) == sorted(expected)
+    assert part.tolist() == [one % parts for one, _ in found]
+    again = [PairCodes(int(own), parts).of(*pair) for own, pair in zip(part, found, strict=True)]
+    assert again == codes.tolist()
+    nothing = Shared(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, bool))
+    assert len(meetings(nothing, parts)[0]) == 0
+
+
+def test_numbers_of_40_bits_keep_their_flags_and_what_is_known_of_them() -> None:
+    last = 2**40 - 1
+    found = np.array([(7, 2 * last), (7, 2 * last - 1), (7, 4), (9, 6)], WIDE)
+    shared = shared_of(found, np.broadcast_to(np.int64(50), last + 1))
+    assert shared.document.tolist() == [2, last - 1, last] and shared.key.tolist() == [False, True, False]
+    pairs = PairCodes(last % 2**23, 2**23)
+    codes = pairs.of(np.array([last, last]), np.array([last, last]))
+    scale, sampled = np.broadcast_to(np.int8(0), last + 1), np.broadcast_to(np.uint16(9), (last + 1, 1))
+    assert pairs.ends(pairs_that_met(codes, pairs, SeenDocuments(scale, sampled))) == (last, last)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,15 +128,16 @@ def test_pairs_have_met_that_share_two_keys_or_one_where_there_is_no_room(seed: 
     scale = generator.integers(0, 3, 20, np.int8)
     sampled = np.sort(generator.integers(0, 9, (20, COARSEST + 1), np.uint16), axis=1)[:, ::-1].copy()
     one, other = np.sort(np.array([generator.permutation(20)[:2] for _ in range(150)]), axis=1).T
-    codes = code_of(one, other)
+    pairs = PairCodes(0, 1)
+    codes = pairs.of(one, other)
     expected = []
     for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-        a, b = int(code >> np.uint64(32)), int(code & np.uint64(0xFFFF_FFFF))
+        a, b = map(int, pairs.ends(code))
         both = max(scale[a], scale[b])
         if count > 1 or min(sampled[a, both], sampled[b, both]) < KEYS // 2:
             expected.append(int(code))
-    assert pairs_that_met(codes, SeenDocuments(scale, sampled)).tolist() == expected
-    assert len(pairs_that_met(codes[:0], SeenDocuments(scale, sampled))) == 0
+    assert pairs_that_met(codes, pairs, SeenDocuments(scale, sampled)).tolist() == expected
+    assert len(pairs_that_met(codes[:0], pairs, SeenDocuments(scale, sampled))) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])

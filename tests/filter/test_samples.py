@@ -7,7 +7,7 @@ import pytest
 
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter.duplicate_candidates import COMMON, CORPUS, FEW, Samples, most_groups, outside_templates
-from datamask.filter.postings import POSTING, Shared, shared_of
+from datamask.filter.postings import WIDE, Shared, shared_of
 
 
 def postings(seed: int, documents: int, shingles: int) -> np.ndarray:
@@ -15,7 +15,7 @@ def postings(seed: int, documents: int, shingles: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
     held = [(document, shingle) for document in range(documents) for shingle in range(shingles) if document != 3]
     chosen = [held[place] for place in generator.permutation(len(held))[: len(held) // 3]]
-    found = np.empty(len(chosen), POSTING)
+    found = np.empty(len(chosen), WIDE)
     found["document"] = [document for document, _ in chosen]
     values = np.random.default_rng(0).integers(0, 2**63, shingles, np.uint64) * np.uint64(2)
     found["hash"] = values[[shingle for _, shingle in chosen]]
@@ -86,7 +86,7 @@ def test_the_bound_grows_as_documents_do_in_steps() -> None:
 
 def test_a_partition_keeps_what_is_seen_twice_longest_document_first() -> None:
     found = postings(1, 12, 40)
-    found = np.concatenate([found, np.array([(9, 2)], POSTING)])  # seen once
+    found = np.concatenate([found, np.array([(9, 2)], WIDE)])  # seen once
     found["document"] = found["document"] * 2 + (found["hash"] % 7 == 0)
     windows = np.array([5, 9, 9, 1, 7, 7, 7, 2, 3, 9, 1, 4])
     shared: Shared = shared_of(found, windows)
