@@ -2,8 +2,8 @@
 
     python benchmarks/prices_parts.py --corpus out/curated [--search 1 3.3] [--set select.lamb=0.5]
 
-A part's seconds are those of all its calls, on all threads; the parts below `solve` lie within it, and the rounds
-within the calibration and the search. A first call on few documents compiles the loops.
+A part's seconds are those of all its calls, on all threads; the parts below `solve` lie within it, and the two halves
+of the mask's search within the calibration and the search. A first call on few documents compiles the loops.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
     ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
+    ("following to a mask (calibration's too)", greedy_search, "sharpen"),
 ]
 
 

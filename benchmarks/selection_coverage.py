@@ -143,7 +143,7 @@ def main() -> None:
             masks = [
                 concave.feasible.round(p, concave.price(concave.states(p))).numpy(),
                 grown_by_price(here, concave),
-                fill_in_order(here.limits, search.grow_greedily(joint, worth, here.limits, here.size)),
+                fill_in_order(here.limits, search.grow_greedily(joint, worth, here.limits)),
                 dsir(here, joint),
             ]
             mask, fraction = exponentiated(here, concave, found.seconds)

@@ -39,6 +39,7 @@ from datamask.selection import select
 from datamask.selection.cover.atoms import AtomRows, shares
 from datamask.selection.cover.curves import Curves, SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily, improve
+from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
@@ -111,12 +112,14 @@ def _coverage() -> None:
     linear = generator.random(documents)
     rows.scores(uniform)
     rows.curvatures(uniform)
-    improve(joint, linear, limits, np.arange(documents) < 8, 1.0, 8)
-    grow_greedily(joint, linear, limits, 8)
+    improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
+    grow_greedily(joint, linear, limits)
+    mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
     shares(take_rows(counts, np.arange(8)))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
+    sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)
 
 
 def _swaps() -> None:

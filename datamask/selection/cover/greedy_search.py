@@ -1,13 +1,14 @@
-"""From a fractional optimum to a mask: documents are exchanged by exact gains.
+"""From a fractional optimum to a mask: local search by exact gains.
 
     found = improve(joint, linear, limits, selected, scale)
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
-the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). Documents
-compete by their gain less the budget's dual price for their share of it, and the mask is brought within the budget at
-the end. Simulated annealing, and following the optimum to a mask while fractions are priced out, end no higher
-(benchmarks/LOG.md).
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). In large
+pools the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones, and where there are
+quotas or a length bound, simulated annealing goes between two runs of rounds, by random swaps (`compiled.anneal`),
+which keep these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is
+brought within the budget at the end.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ import numpy as np
 from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.curves import curve_value as value_at
+from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.shares import tell_share
+from datamask.shares import share_part, tell_share
 
 CANDIDATES = 1024  # to enter in a round
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
-SMALL = 1 << 19  # numbers in all rows up to which masks are grown too, where rounding loses most
-GROWN, NOISE = 16, 1.0  # so many; what is added to documents' gains, as a share of the scale for each selected document
-MOST_READ = 4_000_000_000  # numbers of rows that rounds read at most: half a minute on one core
+SMALL = 1 << 19  # with more numbers in all rows, and no limits, the fractional optimum is followed to a mask
+DRAWS = 115  # random swaps evaluated for each selected document
+MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
+RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
+NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
+WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
 ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
@@ -42,8 +47,8 @@ class RunningSums:
     bounds: compiled.Bounds
 
     @classmethod
-    def of(cls, limits: Limits, selected: np.ndarray, room: float) -> RunningSums:
-        """The sums at this mask. selected: (N,) bool; room: how far off the budget a mask may be, as a share of it."""
+    def of(cls, limits: Limits, selected: np.ndarray) -> RunningSums:
+        """The sums at this mask. selected: (N,) bool."""
         columns, low, high, first = [], [], [], 0
         for grouping in limits.groupings:
             columns.append(grouping.codes + first)
@@ -56,13 +61,33 @@ class RunningSums:
         for column in groups.T:
             np.add.at(sums, column[selected], limits.weights[selected])
         ends = [np.concatenate(part) if part else np.zeros(0) for part in (low, high)]
+        whole = bool((limits.weights == 1).all())
         lengths, length = np.zeros(0), np.zeros(3)
         if limits.length is not None:
             lengths = np.asarray(limits.length.coefficients, np.float64)
             length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
         spent = float(limits.weights[selected].sum()) - limits.size
-        room = room and max(room * limits.size, float(np.median(limits.weights)))
+        room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
         return cls(spent, room, compiled.Bounds(limits.weights, groups, sums, ends[0], ends[1], lengths, length))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long is searched. rounds: of comparing every selected document; search: the random swaps, or the sweeps of
+    `sharpen`, of the usual number."""
+
+    rounds: int = ROUNDS
+    search: float = 1.0
+    seed: int = 0  # of the random swaps
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What is known of the fractional optimum, beside which a mask is searched."""
+
+    price: float = 0.0  # the budget's dual price
+    above: np.ndarray | None = None  # (N,) a document's gain there, less that price
+    p: np.ndarray | None = None  # (N,) itself; without it, or `above`, random swaps search
 
 
 def improve(
@@ -70,41 +95,51 @@ def improve(
     linear: np.ndarray,  # (N,) the linear part of a document's gain
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
-    scale: float,  # the span of f, which tolerances are relative to
-    size: float,  # the whole budget, of which these rows and limits may be a part
-    level: float = 0.0,  # the budget's dual price
-    search: float = 1.0,  # rounds, of the usual number
+    scale: float,  # the span of f, which tolerances and temperatures are relative to
+    effort: Effort = Effort(),
+    size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
+    optimum: Optimum = Optimum(),
 ) -> np.ndarray:
     """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
-    mass = (1 - joint.alpha) * limits.weights / size
-    value = linear - level * limits.weights  # net of the budget's dual price, so that lengths compare
+    before, selected = selected, selected.copy()
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
+    above, p = optimum.above, optimum.p
+    value = linear - optimum.price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
-    rounds = min(round(search * ROUNDS), max(2, int(max(search, 1) * MOST_READ) // (count * compiled.MOST * each)))
-    reached = value_of(joint, linear, mass, selected)
-    for room in (0.0,) if limits.counted else (ROOM, 0.0):  # what cannot be mended is searched within the budget
-        after = selected.copy()
-        books, documents = RunningSums.of(limits, after, room), compiled.Documents(mass, value, after)
-        _rounds(joint, documents, books, scale / max(search, 1), rounds)
-        after = _mended(joint, documents._replace(linear=linear), limits, books)
-        if not limits.violations(after) and value_of(joint, linear, mass, after) > reached:
-            return after
-    return selected
-
-
-def grow_and_improve(
-    joint: SummedCoverage, linear: np.ndarray, limits: Limits, scale: float, size: float
-) -> list[np.ndarray]:
-    """Masks (N,) bool that `improve` finds from greedy's, first by documents' own gains, then by gains with some noise
-    (greedy randomised adaptive search; Feo & Resende 1995). Arguments as in `improve`."""
-    generator, found = np.random.default_rng(0), []
-    unit = NOISE * scale * limits.weights / limits.size
-    for turn in range(GROWN):
-        noise = unit * generator.gumbel(size=len(linear)) if turn else 0.0
-        grown = fill_in_order(limits, grow_greedily(joint, linear + noise, limits, size))
-        found.append(improve(joint, linear, limits, grown, scale, size))
-    return found
+    rounds = min(effort.rounds, max(2, MOST_READ // (count * compiled.MOST * each)))
+    found = [before]
+    if limits or len(joint.rows.index) <= SMALL or p is None:
+        above = None
+    if effort.search and above is not None and p is not None:
+        with share_part(0, 0.9):
+            if joint.curves.worth:  # whole documents: greedy is above what sharpening finds, in a fifth of the time
+                selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
+            else:
+                selected = sharpen(joint, mass, value, p, above, limits, effort.search)
+        roughly = compiled.Documents(mass, linear, selected)
+        selected = _mended(joint, roughly, limits, RunningSums.of(limits, selected))
+    books, documents = RunningSums.of(limits, selected), compiled.Documents(mass, value, selected)
+    if effort.search and above is None:
+        with share_part(0, 0.25):
+            _rounds(joint, documents, books, scale, rounds)
+        found.append(_mended(joint, documents._replace(linear=linear), limits, books))
+        gain = _gains(joint, documents)
+        outside = np.flatnonzero(~selected)
+        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
+        unit = scale / count
+        pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
+        renewed = max(RENEWED, count // OFTEN)
+        schedule = compiled.Schedule(pairs, renewed, WARM * unit, COOL * unit)
+        compiled.seeded(effort.seed)
+        with share_part(0.25, 0.9):
+            _anneal(joint, documents, near, gain, books, schedule)
+    with share_part(0.9 if effort.search else 0, 1):
+        _rounds(joint, documents, books, scale, rounds)
+    found.append(_mended(joint, documents._replace(linear=linear), limits, books))
+    within = [mask for mask in found if mask is before or not limits.violations(mask)]
+    return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
 
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
@@ -112,9 +147,9 @@ def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: 
     return float(linear[mask].sum()) + value_at(joint.t, joint.levels(mass * mask), joint.curves)
 
 
-def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float) -> np.ndarray:
+def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
-    mass = (1 - joint.alpha) * limits.weights / size
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.levels(0.0), 1e-12)
     mixture, order = compiled.Mixture(joint.t, level, joint.curves), np.arange(len(linear))
@@ -148,6 +183,28 @@ def _rounds(
         )
         if not swaps or gained < LEAST * scale:
             break
+
+
+def _anneal(
+    joint: SummedCoverage,
+    documents: compiled.Documents,
+    near: np.ndarray,
+    gain: np.ndarray,
+    books: RunningSums,
+    schedule: compiled.Schedule,
+) -> None:
+    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
+    mixture, inside, outside = _mixture(joint, documents), np.flatnonzero(documents.selected), near
+    done, turns, swaps = 0, 0, schedule.renewed
+    while done < schedule.draws and turns < compiled.PATIENCE * schedule.draws:
+        tell_share(done / schedule.draws)
+        if swaps >= schedule.renewed:
+            joint.rows.gains(mixture, documents, np.concatenate([inside, outside]), gain)
+            outside = outside[np.argsort(-gain[outside], kind="stable")]
+        sides, progress, budget = (inside, outside, gain), (done, turns), (books.spent, books.room)
+        done, turns, swaps, books.spent = compiled.anneal(
+            joint.rows.arrays, mixture, documents, sides, progress, schedule, budget, books.bounds
+        )
 
 
 def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits, books: RunningSums) -> np.ndarray:

@@ -32,6 +32,7 @@ from datamask.selection.cover.atoms import (
 )
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.curves import SummedCoverage
+from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.metrics import metric_class
@@ -207,8 +208,9 @@ def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int])
     if best - rounded > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        longer = BRIEF * state.settings.coverage.search
-        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, longer)
+        settings = state.settings
+        effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 

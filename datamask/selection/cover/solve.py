@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,8 +32,7 @@ STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a 
 TRIED = (
     1 << 22
 )  # documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage
-OTHER_ROUNDS = 6  # searches between which the other metrics' prices are computed anew,
-BRIEFLY = 1 / 12  # and of the usual rounds each
+OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
 class Mixture(PoolDriver):
@@ -67,9 +67,10 @@ class Mixture(PoolDriver):
     ) -> np.ndarray:
         """The best mask (N,) found from a fractional optimum p (N,) at these prices (N,)."""
         settings, feasible = self.problem.settings, concave.feasible
+        effort = search.Effort(search=settings.coverage.search, seed=settings.seed)
         selected = feasible.round(p, price).numpy()
         if concave.metrics:
-            selected = to_mask(concave, joint, price, selected, self.objective_span, settings.coverage.search)
+            selected = to_mask(concave, joint, price, selected, self.objective_span, effort, p)
         if len(self.problem) * self.problem.pool.dimensions**2 <= TRIED and (joint is None or self.others):
             values = self.problem.objective.values if concave is self.concave else concave.values
             selected = swap_by_value(feasible.limits, torch.from_numpy(selected), values, concave.gradient).numpy()
@@ -130,32 +131,43 @@ def to_mask(
     price: torch.Tensor,
     selected: np.ndarray,
     objective_span: float,
-    longer: float = 1.0,
+    effort: search.Effort,
+    p: torch.Tensor,  # (N,) the fractional optimum
 ) -> np.ndarray:
     """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
 
-    Other metrics enter by their prices, which are computed anew between rounds. objective_span: f from a random
-    selection to the best; longer: of the usual search.
+    Other metrics enter by their prices, which are computed anew between rounds.
+    objective_span: f from a random selection to the best.
     """
-    limits, weights, size = concave.feasible.limits, concave.feasible.limits.weights, concave.size
+    limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
         return _by_prices(concave, selected)
-    level = concave.feasible.cut(price) / size
+    cut = concave.feasible.cut(price)
+    per_token, above = cut / concave.size, (price.numpy() - cut) * weights / concave.size
     if len(concave.metrics) == 1:
-        linear = concave.linear.numpy() * weights / size
-        if joint.curves.worth:  # where words saturate, greedy is above rounding
-            selected = fill_in_order(limits, search.grow_greedily(joint, linear, limits, size))
-        found = [search.improve(joint, linear, limits, selected, objective_span, size, level, longer)]
-        if len(joint.rows.index) <= search.SMALL:
-            found += search.grow_and_improve(joint, linear, limits, objective_span, size)
+        linear = concave.linear.numpy() * weights / concave.size
+        starts = [selected]
+        if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
+            starts += [
+                fill_in_order(limits, search.grow_greedily(joint, linear, limits, concave.size)),
+                selected,
+                selected,
+            ]
+        found, at = [], search.Optimum(per_token, above, p.numpy())
+        for number, start in enumerate(starts):
+            with share_part(number / len(starts), (number + 1) / len(starts)):
+                own, size = replace(effort, seed=effort.seed + number), concave.size
+                mask = search.improve(joint, linear, limits, start, objective_span, own, size, at)
+                found.append(mask)
         return max(found, key=lambda mask: _value(concave, mask))
-    rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, size)
+    rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
-        linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / size
+        linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            own = objective_span, size, level, BRIEFLY
-            selected = search.improve(joint, linear, limits, selected, *own)
+            own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
+            at = search.Optimum(per_token)
+            selected = search.improve(joint, linear, limits, selected, objective_span, own, size, at)
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -211,7 +223,10 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
         return _value(concave, _by_prices(concave, selected))
+    cut = feasible.cut(rough.price)
+    per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
+    unit = max(rough.bound - zero, 1e-12)
     with share_part(0.1, 1):
-        level, unit = feasible.cut(rough.price) / limits.size, max(rough.bound - zero, 1e-12)
-        best = search.improve(joint, nothing.numpy(), limits, selected, unit, limits.size, level)
+        effort, at = search.Effort(search=1 / 6), search.Optimum(per_token, above, rough.p.numpy())
+        best = search.improve(joint, nothing.numpy(), limits, selected, unit, effort, optimum=at)
     return _value(concave, best)

@@ -129,7 +129,7 @@ class Greedy(Solver):
         else:
             covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
             joint = SummedCoverage.of(covers, [term.scale for term in terms])
-            ranking = torch.from_numpy(grow_greedily(joint, linear, problem.limits, problem.size)[:k])
+            ranking = torch.from_numpy(grow_greedily(joint, linear, problem.limits)[:k])
         selected = torch.zeros(len(problem), dtype=torch.bool)
         selected[ranking.cpu()] = True
         return Draft(selected, selected.float())
