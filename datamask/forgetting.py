@@ -22,7 +22,7 @@ from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
 from datamask.run_numbers import unchanged
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 
 def forget_lists(
@@ -83,10 +83,8 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
         if not len(hits):
             continue
         places = pa.array(hits["document"])
-        index = storage.read_table(files.index.path, ["text_hash"]) if files.index else None
+        hashes = storage.read_table(required(files.index).path, ["text_hash"]).take(places)["text_hash"].to_pylist()
         signed = storage.read_table(files.signatures.path).take(places).to_pylist() if files.signatures else None
-        assert index is not None
-        hashes = index.take(places)["text_hash"].to_pylist()
         for hashed, entry, signature in zip(hashes, hits["entry"].tolist(), signed or [{}] * len(hashes), strict=True):
             rows.append(forgotten.text_row(hashed, told[entry]["list"], told[entry]["entry"], signature))
     forgotten.write_rows(out, rows)

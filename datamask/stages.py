@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -46,6 +46,53 @@ class ShardFiles:
         for files in (*others, self):
             found |= _outputs(files)
         return replace(self, **found)
+
+
+def required(output: Output | None) -> Output:
+    """What an earlier stage wrote.
+
+    :raises ValueError: it has not run.
+    """
+    if output is None:
+        raise ValueError("an earlier stage has not run for this shard")
+    return output
+
+
+# ---------------------------------------------------------------- files that are named by their own rows
+
+
+def cached_outputs(all_files: Sequence[ShardFiles], folder: str, key: str) -> list[Output] | None:
+    """What `keep_outputs` noted of this corpus, in the order of `all_files`; None: not all of it is there."""
+    try:
+        held = storage.read_json(storage.join(folder, f"corpus-{key}.json"))
+        keys = [(files.shard.name, held["keys"][files.shard.name]) for files in all_files]
+    except (FileNotFoundError, KeyError, ValueError):
+        return None
+    found = [storage.find_output(storage.join(folder, f"{name}-{own}.parquet"), own) for name, own in keys]
+    return [with_facts(output, held["facts"]) for output in found if output] if all(found) else None
+
+
+def keep_outputs(
+    all_files: Sequence[ShardFiles],
+    outputs: Sequence[Output],
+    folder: str,
+    key: str,
+    facts: Mapping[str, Any] | None = None,
+) -> list[Output]:
+    """Notes which files a stage made for the corpus of this key, and returns them in the order of `all_files`.
+
+    :param outputs: in the order of the shards' names. :param facts: of the whole corpus.
+    """
+    names = sorted(files.shard.name for files in all_files)
+    found = dict(zip(names, outputs, strict=True))
+    keys = {name: output.key for name, output in found.items()}
+    storage.write_json(storage.join(folder, f"corpus-{key}.json"), {"keys": keys, "facts": facts or {}})
+    return [with_facts(found[files.shard.name], facts or {}) for files in all_files]
+
+
+def with_facts(output: Output, facts: Mapping[str, Any]) -> Output:
+    """With the facts of the whole corpus beside the shard's own, which alone are in its file."""
+    return replace(output, facts={**output.facts, **facts})
 
 
 # ---------------------------------------------------------------- the last run's files, for what looks at them later

@@ -278,8 +278,13 @@ def read_json(url: str) -> Any:
 
 def write_json(url: str, value: Any) -> None:
     """Publishes `value` as JSON with sorted keys (the same value gives the same bytes)."""
+    write_content(url, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def write_content(url: str, content: str | bytes) -> None:
+    """Publishes text, in UTF-8, or bytes."""
     with publish(url) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 # ---------------------------------------------------------------- keys and fingerprints

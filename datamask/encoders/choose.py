@@ -115,8 +115,7 @@ def prepare_tokenizer(
                 languages=counted.languages,
                 kinds=counted.kinds,
             )
-        with storage.publish(url) as temporary:
-            temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+        storage.write_content(url, tokenizer.to_str(pretty=True))
     return replace(ref, path=folder)
 
 

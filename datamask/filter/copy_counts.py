@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
 from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
-from datamask.filter.filters import where_by_copies
+from datamask.filter.filters import Group, where_by_copies
 from datamask.filter.forgotten import READ, REASON, Requests, load_requests
 from datamask.maps import (
     Handed,
@@ -44,7 +44,7 @@ from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
 from datamask.quality.combine import GRID, combine
 from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, cached_outputs, keep_outputs, required
 from datamask.storage import Output
 
 STAGE = STAGES["copies"]
@@ -81,13 +81,6 @@ class Counting:
         return storage.join(self.folder, "-".join(map(str, names)))
 
 
-class Group(NamedTuple):
-    """Shards that one worker handles."""
-
-    number: int
-    shards: tuple[ShardFiles, ...]
-
-
 def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
     """Each shard's file of `SCHEMA`, in the order of `all_files`.
 
@@ -96,21 +89,11 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
     :param maps: who runs the rounds.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    topics = [files.topics.key for files in ordered if files.topics and config.condition_reads_topics]
-    requests = load_requests(work)
-    asked = [requests.digest] if requests else []
-    key = STAGE.key(
-        config, _quotas(config), [_inputs(files) for files in ordered], *([topics] if topics else []), *asked
-    )
-    record = storage.join(work, "copies", f"corpus-{key}.json")
-    if storage.exists(record):
-        keys = storage.read_json(record)
-        named = [(files, keys[files.shard.name]) for files in all_files]
-        there = [storage.find_output(_path(files, made, work), made) for files, made in named]
-        if all(there):
-            return [output for output in there if output]
+    key, made = _key(ordered, config, work), storage.join(work, "copies")
+    if (found := cached_outputs(all_files, made, key)) is not None:
+        return found
     with shared_folder(work, "copies", key) as folder:
-        rows = [_there(files.index).rows for files in ordered]
+        rows = [required(files.index).rows for files in ordered]
         first = np.cumsum([0, *rows])
         places = groups(ordered)
         state = Counting(
@@ -122,31 +105,36 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
             {files.shard.name: int(start) for files, start in zip(ordered, first, strict=False)},
             tuple(int(first[group[0]]) for group in places),
         )
-        items = [Group(n, tuple(ordered[place] for place in group)) for n, group in enumerate(places)]
+        items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(places)]
         sizes = [sum(rows[place] for place in group) for group in places]
         pairs = maps(read_members, state, items, sizes) + maps(pair_equal_texts, state, range(state.parts))
         components = Components(int(first[-1]))
-        for found in pairs:
-            components.add(*found.read("one", "other"))
+        for pair in pairs:
+            components.add(*pair.read("one", "other"))
         lowest = components.lowest()
         write_array(state.at("lowest") + ".npy", lowest)
         write_array(state.at("size") + ".npy", np.bincount(lowest, minlength=len(lowest)))
         write_arrays(state.at("forgotten"), groups=_forgotten(pairs[: len(items)], lowest))
         seen = maps(deal_members, state, items, sizes) + maps(count_members, state, range(state.parts))
         state = replace(state, statistics=_statistics(seen, config))
-        outputs = [output for found in maps(write_counts, state, items, sizes) for output in found]
-    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
-    storage.write_json(record, {name: output.key for name, output in by_name.items()})
-    return [by_name[files.shard.name] for files in all_files]
+        outputs = [output for group in maps(write_counts, state, items, sizes) for output in group]
+    return keep_outputs(all_files, outputs, made, key)
+
+
+def _key(ordered: Sequence[ShardFiles], config: Config, work: str) -> str:
+    inputs = []
+    for files in ordered:
+        made = (files.index, files.scores, files.filters, files.duplicates)
+        inputs.append([files.shard.name, files.shard.columns_key, *(output.key if output else None for output in made)])
+    topics = [files.topics.key for files in ordered if files.topics and config.condition_reads_topics]
+    requests = load_requests(work)
+    given = [*([topics] if topics else []), *([requests.digest] if requests else [])]
+    return STAGE.key(config, _quotas(config), inputs, *given)
 
 
 def _quotas(config: Config) -> list[str]:
     """The columns of copies that quotas bound."""
     return sorted({quota.column for quota in config.selection.quotas} & {*COPY_COLUMNS})
-
-
-def _path(files: ShardFiles, key: str, work: str) -> str:
-    return storage.join(work, "copies", f"{files.shard.name}-{key}.parquet")
 
 
 def _forgotten(found: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
@@ -166,17 +154,6 @@ def _forgotten(found: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
     return every[np.unique(every["document"], return_index=True)[1]]
 
 
-def _inputs(files: ShardFiles) -> list[str | None]:
-    made = (files.index, files.scores, files.filters, files.duplicates)
-    return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in made)]
-
-
-def _there(output: Output | None) -> Output:
-    if output is None:
-        raise ValueError("an earlier stage has not run for this shard")
-    return output
-
-
 # ---------------------------------------------------------------- rounds
 
 
@@ -184,9 +161,9 @@ def read_members(state: Counting, group: Group) -> Handed:
     """The documents that are compared, with source and dump; their texts' hashes, dealt to parts; pairs that fell."""
     found, hashed, hits = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, HIT)]
     pairs: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # copies; of which one is in the other
-    requests = load_requests(state.work)
-    for files in group.shards:
-        index = storage.read_table(_there(files.index).path, ["chunk_id", "text_hash", "reason"])
+    requests, (number, shards) = load_requests(state.work), group
+    for files in shards:
+        index = storage.read_table(required(files.index).path, ["chunk_id", "text_hash", "reason"])
         documents = index.filter(index["reason"].is_null())
         compared = np.ones(documents.num_rows, bool)
         if files.filters is not None and state.config.filter.order == "before":
@@ -212,12 +189,11 @@ def read_members(state: Counting, group: Group) -> Handed:
         hits[-1]["document"] += first
     texts = np.concatenate(hashed)
     part = ((texts["high"] >> np.uint64(32)) * np.uint64(state.parts)) >> np.uint64(32)
-    write_dealt(state.at("texts", group.number), texts, part.astype(np.int64), state.parts)
-    write_arrays(state.at("members", group.number), members=np.concatenate(found))
+    write_dealt(state.at("texts", number), texts, part.astype(np.int64), state.parts)
+    write_arrays(state.at("members", number), members=np.concatenate(found))
     copies, held = (np.array(pairs[alike], np.int64).reshape(-1, 2) for alike in (True, False))
     one, other = copies.T
-    name = f"fell-{group.number}"
-    return hand_on(state.folder, name, one=one, other=other, held=held, hits=np.concatenate(hits))
+    return hand_on(state.folder, f"fell-{number}", one=one, other=other, held=held, hits=np.concatenate(hits))
 
 
 def named_documents(files: ShardFiles, config: Config, requests: Requests | None, schema: pa.Schema) -> np.ndarray:
@@ -226,21 +202,20 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests | None
     if requests is None:
         return np.zeros(0, HIT)
     columns = [name for name in READ if name in schema.names or name != "url"]
-    found = [np.zeros(0, HIT)]
-    for batch in read_documents(files, config, columns, schema=schema):
-        documents = pa.Table.from_batches([batch])
-        entry = requests.match(documents)
-        hits = np.zeros(int((entry >= 0).sum()), HIT)
-        hits["document"], hits["entry"] = documents["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
-        found.append(hits)
+    batches = read_documents(files, config, columns, schema=schema)
+    read = ((table, requests.match(table)) for table in (pa.Table.from_batches([batch]) for batch in batches))
+    found = np.concatenate([np.zeros(0, HIT), *(_hits(table, entry) for table, entry in read)])
     if files.signatures is not None:
         signed = storage.read_table(files.signatures.path, ["chunk_id", "windows", "scale", "sample"])
-        entry = requests.match_samples(signed)
-        entry[np.isin(signed["chunk_id"].to_numpy(), np.concatenate(found)["document"])] = -1
-        hits = np.zeros(int((entry >= 0).sum()), HIT)
-        hits["document"], hits["entry"] = signed["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
-        found.append(hits)
-    return np.concatenate(found)
+        like = _hits(signed, requests.match_samples(signed))
+        found = np.concatenate([found, like[~np.isin(like["document"], found["document"])]])
+    return found
+
+
+def _hits(documents: pa.Table, entry: np.ndarray) -> np.ndarray:
+    hits = np.zeros(int((entry >= 0).sum()), HIT)
+    hits["document"], hits["entry"] = documents["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
+    return hits
 
 
 def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
@@ -257,7 +232,6 @@ def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
         if theirs == "url":
             column = hosts_of(column)
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
         values = ((value or "").encode() for value in coded.dictionary.to_pylist())
         hashes = [blake2b(value, digest_size=8).digest() if value else bytes(8) for value in values]
         found[ours] = np.frombuffer(b"".join(hashes), "<u8")[coded.indices.to_numpy()]
@@ -275,12 +249,12 @@ def pair_equal_texts(state: Counting, part: int) -> Handed:
 
 def deal_members(state: Counting, group: Group) -> dict[str, Counter[int]]:
     """Deals the documents that have copies to parts; of the others, how often each number of a column is there."""
-    [members] = read_arrays(state.at("members", group.number), "members")
+    [members] = read_arrays(state.at("members", group[0]), "members")
     lowest = mapped(state.at("lowest") + ".npy")[members["document"]]
     several = mapped(state.at("size") + ".npy")[lowest] > 1
     copied = members[several]
     copied["group"] = lowest[several]
-    write_dealt(state.at("copied", group.number), copied, copied["group"] % state.parts, state.parts)
+    write_dealt(state.at("copied", group[0]), copied, copied["group"] % state.parts, state.parts)
     return _histograms(_alone(members[~several]))
 
 
@@ -329,17 +303,18 @@ def _statistics(seen: Sequence[Mapping[str, Counter[int]]], config: Config) -> d
 
 def write_counts(state: Counting, group: Group) -> list[Output]:
     """The shards' files."""
-    [members] = read_arrays(state.at("members", group.number), "members")
-    dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, group.number)
+    number, shards = group
+    [members] = read_arrays(state.at("members", number), "members")
+    dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, number)
     counted = np.concatenate([_alone(members), dealt])  # a document's last row is its own
     counted = counted[np.argsort(counted["document"], kind="stable")]
     requests = load_requests(state.work)
-    return [_write(files, counted, state, requests) for files in group.shards]
+    return [_write(files, counted, state, requests) for files in shards]
 
 
 def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Requests | None) -> Output:
     config, scorers = state.config, state.config.quality.of_copies
-    scores = storage.read_table(_there(files.scores).path, ["chunk_id", "quality_score"])
+    scores = storage.read_table(required(files.scores).path, ["chunk_id", "quality_score"])
     documents = state.first[files.shard.name] + scores["chunk_id"].to_numpy()
     own = np.concatenate([counted, np.zeros(1, COUNTED)])[np.searchsorted(counted["document"], documents, "right") - 1]
     own[own["document"] != documents] = np.zeros((), COUNTED)
@@ -350,20 +325,18 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
             tuple(ScorerRef(scorer, "", None, "") for scorer in scorers), config.quality.combine, state.statistics
         )
         quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
-    table = pa.table({name: pa.array(values, pa.int32()) for name, values in counts.items()})
+    table = pa.table(counts)
     stays = where_by_copies(files, table, state.schema, config, state.work)
     gone, detail = _told(documents, state, requests)
     reason = pa.array(np.where(gone, REASON, "where"), mask=stays & ~gone)
     table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason, detail], schema=SCHEMA)
     read = [counts[name] for name in _quotas(config)]
-    told = sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in [quality, stays, gone, *read])).hexdigest()[
-        :16
-    ]
+    told = sha256(b"".join(each.tobytes() for each in (quality, stays, gone, *read))).hexdigest()[:16]
     decides = told if scorers or read or not stays.all() or gone.any() else None
     content = sha256(b"".join(values.tobytes() for values in counts.values()))
     content.update("".join(detail.drop_null().to_pylist()).encode())
-    key = STAGE.key(None, files.shard.name, _there(files.scores).key, told, content.hexdigest(), decides)
-    url = _path(files, key, state.work)
+    key = STAGE.key(None, files.shard.name, required(files.scores).key, told, content.hexdigest(), decides)
+    url = storage.join(state.work, "copies", f"{files.shard.name}-{key}.parquet")
     facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum()), REASON: int(gone.sum())}}
     return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
 

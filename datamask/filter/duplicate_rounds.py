@@ -75,7 +75,7 @@ from datamask.maps import (
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 
 SCHEMA = pa.schema(
@@ -269,16 +269,6 @@ def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.nda
     rows = np.flatnonzero(keep)
     quality = scores["quality_score"].to_numpy().astype(np.float32)
     return rows, scores["chunk_id"].to_numpy()[rows], quality[rows]
-
-
-def required(output: Output | None) -> Output:
-    """What an earlier stage wrote.
-
-    :raises ValueError: it has not run.
-    """
-    if output is None:
-        raise ValueError("an earlier stage has not run for this shard")
-    return output
 
 
 # ---------------------------------------------------------------- pairs
@@ -606,15 +596,10 @@ def write_decisions(state: Searching, group: Group) -> list[Output]:
     return found
 
 
-def path_of(name: str, key: str, work: str) -> str:
-    """The path of a shard's duplicates file."""
-    return storage.join(work, "duplicates", f"{name}-{key}.parquet")
-
-
 def _write(name: str, table: pa.Table, work: str) -> Output:
     rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
     key = STAGES["duplicates"].key(None, name, rows)
-    path = path_of(name, key, work)
+    path = storage.join(work, "duplicates", f"{name}-{key}.parquet")
     if found := storage.find_output(path, key):
         return found
     counts = {entry["values"]: entry["counts"] for entry in table["kind"].value_counts().to_pylist()}

@@ -9,7 +9,7 @@ candidates' texts. Samples (0.6 kB a document) and decisions stay for the next r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +30,7 @@ from datamask.filter.duplicate_rounds import (
     Loaded,
     Searching,
     facts_name,
-    path_of,
     postings_name,
-    required,
 )
 from datamask.filter.posting_loops import WIDTH
 from datamask.filter.postings import PARTITION, RANGES
@@ -52,7 +50,7 @@ from datamask.maps import (
 )
 from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
-from datamask.stages import ShardFiles, recorded
+from datamask.stages import ShardFiles, cached_outputs, keep_outputs, recorded, required
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
@@ -83,18 +81,15 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     earlier = [item for place in config.duplicates.against for item in _earlier(place, work)]
     key = _key(ordered, earlier, config)
-    record = storage.join(work, "duplicates", f"corpus-{key}.json")
-    if (found := _cached(all_files, record, work)) is not None:
+    made = storage.join(work, "duplicates")
+    if (found := cached_outputs(all_files, made, key)) is not None:
         return found
     # numbers have been narrower: what is left of an interrupted run by them is not read
     with shared_folder(work, "duplicates", f"{key}-{WIDTH}") as folder:
         search = _Search(ordered, earlier, config, work, folder, maps)
         with keeping(work, "duplicates", key, search.names()) as kept:
             outputs, facts = search.run(kept)
-    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
-    keys = {name: output.key for name, output in by_name.items()}
-    storage.write_json(record, {"keys": keys, "facts": facts})
-    return [_with_facts(by_name[files.shard.name], facts) for files in all_files]
+    return keep_outputs(all_files, outputs, made, key, facts)
 
 
 # ---------------------------------------------------------------- files
@@ -107,22 +102,6 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
         inputs.append([files.shard.name, required(files.signatures).key, required(files.scores).key, filters])
     against = [[place, f.shard.fingerprint, required(f.masks).key] for place, f, _ in earlier]
     return STAGE.key(config, inputs, against)
-
-
-def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
-    try:
-        held = storage.read_json(record)
-    except (FileNotFoundError, ValueError):
-        return None
-    keys = held["keys"]
-    names = [files.shard.name for files in all_files]
-    outputs = [storage.find_output(path_of(name, keys[name], work), keys[name]) for name in names]
-    return [_with_facts(output, held["facts"]) for output in outputs if output] if all(outputs) else None
-
-
-def _with_facts(output: Output, facts: Mapping[str, Any]) -> Output:
-    """With the facts of the whole corpus beside the shard's own, which alone are in its file."""
-    return replace(output, facts={**output.facts, **facts})
 
 
 # ---------------------------------------------------------------- search

@@ -33,7 +33,7 @@ from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check_expression
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
 from datamask.pipeline import STAGES
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, cached_outputs, keep_outputs
 from datamask.storage import Output
 
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
@@ -105,8 +105,8 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     plan = _plan(corpus_schema([files.shard for files in all_files], config), _common_scores(all_files), config)
     key = _key(all_files, plan)
-    record = storage.join(work, "filters", f"corpus-{key}.json")
-    if (found := _cached(all_files, record, work)) is not None:
+    made = storage.join(work, "filters")
+    if (found := cached_outputs(all_files, made, key)) is not None:
         return found
     if contamination.wanted(config):
         plan = replace(plan, common=contamination.common_rows(ordered, config))
@@ -121,9 +121,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
         maps(apply_filters, state, items, counts)
         maps(find_exact_copies, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
-    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
-    storage.write_json(record, {name: output.key for name, output in by_name.items()})
-    return [by_name[files.shard.name] for files in all_files]
+    return keep_outputs(all_files, outputs, made, key)
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
@@ -237,21 +235,6 @@ def _own_key(config: Config) -> list[Any]:
     return [[own.label, own.options, extension.fingerprint()] for own, extension in found]
 
 
-def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
-    try:
-        keys = storage.read_json(record)
-    except (FileNotFoundError, ValueError):
-        return None
-    outputs = [
-        storage.find_output(_path(files, keys[files.shard.name], work), keys[files.shard.name]) for files in all_files
-    ]
-    return [output for output in outputs if output] if all(outputs) else None
-
-
-def _path(files: ShardFiles, key: str, work: str) -> str:
-    return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
-
-
 def _write(
     files: ShardFiles,
     chunk_id: np.ndarray,
@@ -266,7 +249,7 @@ def _write(
     # by the reasons alone: a filter that takes nothing leaves the file as it is
     content = [hashlib.sha256(place[codes].tobytes()).hexdigest(), took, *(sorted(details.items()) if details else ())]
     key = STAGES["filter"].key(None, files.index.key, files.scores.key, *content)
-    path = _path(files, key, work)
+    path = storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(path, key):
         return found
     counts = np.bincount(codes, minlength=1 + len(filters)).tolist()

@@ -185,9 +185,14 @@ def record_files(work: str) -> list[str]:
 
 def is_pending(out: str) -> bool:
     """Whether something was recorded that the last release was made without."""
-    done = storage.join(out, FOLDER, DONE)
     digest = digest_of(out)
-    return digest is not None and not (storage.exists(done) and storage.read_json(done)["digest"] == digest)
+    return digest is not None and read_done(out).get("digest") != digest
+
+
+def read_done(out: str) -> dict[str, Any]:
+    """What `mark_done` noted last; {}: nothing."""
+    path = storage.join(out, FOLDER, DONE)
+    return dict(storage.read_json(path)) if storage.exists(path) else {}
 
 
 def mark_done(out: str, version: str) -> None:
@@ -290,7 +295,6 @@ class Requests:
         found = np.full(signatures.num_rows, -1, np.int64)
         hashes, owners, texts = self._samples
         lists = signatures["sample"].combine_chunks()
-        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
         if not len(hashes) or not len(lists):
             return found
         every = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
@@ -324,7 +328,4 @@ def _alike(own: np.ndarray, windows: int, scale: int, text: Mapping[str, Any]) -
 
 
 def _joined(column: pa.ChunkedArray, kind: pa.DataType = pa.string()) -> pa.Array:
-    found = column.cast(kind).combine_chunks()
-    if not isinstance(found, pa.ChunkedArray):
-        return found
-    return found.chunk(0) if found.num_chunks else pa.nulls(0, kind)
+    return column.cast(kind).combine_chunks()

@@ -115,8 +115,7 @@ def write_pool_model(url: str, model: PoolModel) -> None:
     tensors |= {f"usual.{name}": getattr(model.usual, name) for name in _USUAL}
     facts = {"names": told.names, "languages": told.languages, "signals": terms.SIGNALS}
     tensors["facts"] = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
-    with storage.publish(url) as temporary:
-        temporary.write_bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
+    storage.write_content(url, save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
 
 
 _LANGUAGES = ("keys", "likelihood", "frequent", "words", "usual")

@@ -50,8 +50,7 @@ NOTES = {
 def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> None:
     """Writes the staged release's README.md, from its draft alone: the same release gives the same card."""
     text = render_card(draft, pictures)
-    with storage.publish(storage.join(staged.folder, CARD)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    storage.write_content(storage.join(staged.folder, CARD), text)
 
 
 def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask import storage
-from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of
+from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of, read_done
 from datamask.release.release_folder import ReleaseFolder
 from datamask.text.text_hashes import text_hashes
 
@@ -39,7 +39,7 @@ def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> 
     :param manifest: of the latest release.
     """
     out = work.rsplit("/", 1)[0]
-    done = _done(out)
+    done = read_done(out)
     if done.get("digest") != digest_of(out) or done.get("cleaned"):
         return []
     held = []
@@ -55,11 +55,6 @@ def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> 
 
 def mark_clean(out: str) -> None:
     """Notes that older releases and work/ were cleaned of what is to be forgotten."""
-    done = _done(out)
+    done = read_done(out)
     if done.get("digest") == digest_of(out) and done:
         storage.write_json(storage.join(out, FOLDER, DONE), {**done, "cleaned": True})
-
-
-def _done(out: str) -> dict[str, Any]:
-    path = storage.join(out, FOLDER, DONE)
-    return dict(storage.read_json(path)) if storage.exists(path) else {}

@@ -84,12 +84,10 @@ def _publish(
     text = render_manifest(manifest)
     if storage.is_remote(staged.out):
         _copy(staged.folder, path, [file.path for file in files])
-        with storage.publish(storage.join(path, MANIFEST)) as temporary:
-            temporary.write_bytes(text)
+        storage.write_content(storage.join(path, MANIFEST), text)
     else:
         _remove_others(Path(storage.filesystem(staged.folder)[1]), {file.path for file in files})
-        with storage.publish(storage.join(staged.folder, MANIFEST)) as temporary:
-            temporary.write_bytes(text)
+        storage.write_content(storage.join(staged.folder, MANIFEST), text)
         target = Path(storage.filesystem(path)[1])
         target.parent.mkdir(parents=True, exist_ok=True)
         Path(storage.filesystem(staged.folder)[1]).rename(target)

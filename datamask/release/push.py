@@ -127,8 +127,7 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
         if path.startswith(MANAGED):
             _remove(storage.join(url, path))
             pushed.removed.append(path)
-    with storage.publish(target_manifest) as temporary:
-        temporary.write_bytes(manifest)
+    storage.write_content(target_manifest, manifest)
     pushed.uploaded.append(MANIFEST)
     pushed.bytes += len(manifest)
     with contextlib.suppress(FileNotFoundError):

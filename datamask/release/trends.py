@@ -92,8 +92,7 @@ def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
         "td,th{padding:.2rem .45rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
         f"<h1>{several(len(rows), 'release')}</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
     )
-    with storage.publish(path if storage.is_remote(path) else str(Path(path).resolve())) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    storage.write_content(path if storage.is_remote(path) else str(Path(path).resolve()), page)
 
 
 def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+CELL = str.maketrans({"|": "\\|", "\n": " "})  # of a table's cell in Markdown
+
 
 def count(value: float) -> str:
     """A whole number with commas between thousands."""
@@ -30,8 +32,12 @@ def short(value: float) -> str:
 
 def markdown(lead: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
     """A paragraph and tables (title, head, rows) as GitHub Markdown; the first column is text, the others numbers."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.translate(CELL) for cell in cells)} |"
+
     parts = [lead]
     for title, head, rows in tables:
-        lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        parts.append("\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]))
+        lines = [f"### {title}", "", line(head), "|---" + "|---:" * (len(head) - 1) + "|", *map(line, rows)]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"

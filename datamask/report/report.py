@@ -102,12 +102,10 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
     pictures = _pictures(findings)
     with charts.unchecked():
         drawing.begin([themes.picture(chart(), picture.title) for picture, chart in pictures])
-        with storage.publish(storage.join(folder, PAGE)) as temporary:
-            temporary.write_text(page.render(findings), encoding="utf-8")
+        storage.write_content(storage.join(folder, PAGE), page.render(findings))
     tell_share(0.5)
     for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
-        with storage.publish(storage.join(folder, picture.path)) as temporary:
-            temporary.write_bytes(drawn)
+        storage.write_content(storage.join(folder, picture.path), drawn)
     return describe(folder, findings)
 
 

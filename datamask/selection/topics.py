@@ -11,7 +11,7 @@ keep their topics and new ones get the nearest of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,8 @@ import torch
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.read import TOPIC, read_batches, shard_schema
+from datamask.corpus.read import TOPIC
+from datamask.corpus.rows import corpus_rows
 from datamask.errors import InputError
 from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
@@ -105,8 +106,9 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     count = max(1, min(wanted.count, len(vectors) // LEAST))
     centroids = spherical_kmeans(vectors, count, torch.Generator().manual_seed(wanted.seed)).numpy()
     topic = nearest(vectors.numpy(), centroids)
-    texts, languages = sample.documents(state.config, NAMING * count)
-    rows = [_described(vectors[topic == n], [languages[i] for i in np.flatnonzero(topic == n)]) for n in range(count)]
+    languages = sample.column("language", state.config)
+    texts = [text[:CHARACTERS] for text in sample.column("text", state.config, NAMING * count)]
+    rows = [_described(vectors[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
     columns = [names, *map(list, zip(*rows, strict=True)), centroids.tolist()]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, MODEL, strict=True)], MODEL.names)
@@ -143,7 +145,7 @@ def nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def _described(vectors: torch.Tensor, languages: Sequence[str | None]) -> tuple[int, float, str | None, float | None]:
+def _described(vectors: torch.Tensor, languages: Iterable[str | None]) -> tuple[int, float, str | None, float | None]:
     """The model's columns between name and centroid, of a topic's documents in the sample. vectors: (n, d)."""
     some = vectors[:PAIRED]
     pairs = (some @ some.T)[tuple(torch.triu_indices(len(some), len(some), 1))]
@@ -181,25 +183,14 @@ class _Sample:
         assert found is not None
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
-    def documents(self, config: Config, texts: int) -> tuple[list[str], list[str | None]]:
-        """The beginnings of the first `texts` of them, and the languages that all of them state."""
-        beginnings, languages = [""] * min(texts, self.size), np.full(self.size, None)
+    def column(self, name: str, config: Config, most: int | None = None) -> np.ndarray:
+        """A column of the corpus, of the first `most` of them (n,) object; None where a shard has it not."""
+        found = np.full(len(self.shard[:most]), None)
         for number, files in enumerate(self.shards):
-            mine = np.flatnonzero(self.shard == number)
-            only = np.zeros(files.shard.rows or 0, bool)
-            only[self.chunk_id[mine]] = True
-            order = iter(mine[np.argsort(self.chunk_id[mine])])
-            stated = "language" in shard_schema(files.shard, config).names
-            for batch in read_batches(files.shard, config, ["text", *["language"] * stated], only=only):
-                rows = batch.filter(pa.array(only[batch["chunk_id"].to_numpy()]))
-                begun = pc.utf8_slice_codeunits(rows["text"], 0, CHARACTERS).to_pylist()
-                told = rows["language"].to_pylist() if stated else [None] * len(begun)
-                for text, language in zip(begun, told, strict=True):
-                    at = next(order)
-                    languages[at] = language
-                    if at < texts:
-                        beginnings[at] = text
-        return beginnings, languages.tolist()
+            mine = np.flatnonzero(self.shard[:most] == number)
+            rows = corpus_rows(files.shard, config, self.chunk_id[mine], [name])
+            found[mine] = [row.get(name) for row in rows]
+        return found
 
 
 def _draw(shards: Sequence[ShardFiles], size: int) -> _Sample:

@@ -155,8 +155,7 @@ def write_ablation(folder: str, found: Ablation) -> dict[str, str]:
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], plain_json(found.as_json()))
     for kind, text in (("page", render(found)), ("markdown", markdown(found))):
-        with storage.publish(paths[kind]) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        storage.write_content(paths[kind], text)
     return paths
 
 

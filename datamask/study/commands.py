@@ -102,8 +102,8 @@ def worth(
     """Say what a new dump or data set would add to a release, before anybody trains on it."""
     check_place(against, [], targets or [])
     from datamask.report import terminal
+    from datamask.study import study_terminal, worth_page
     from datamask.study import worth as asking
-    from datamask.study import worth_page
 
     judging = asking.WorthJudging(tuple(dict.fromkeys(judges or asking.WorthJudging.judges)), bytes_, draws)
     with terminal.progress_line() as line:
@@ -112,13 +112,7 @@ def worth(
     if as_json:
         print(escaped({**found.as_json(), "paths": paths}))
         return
-    console = terminal.new_console()
-    console.print(worth_page.lead(found), soft_wrap=True)
-    for title, head, rows in worth_page.tables(found):
-        console.print(f"\n{title}", style="bold")
-        terminal.print_table(console, head, rows)
-    if paths:
-        console.print(f"page: {paths['page']}", soft_wrap=True)
+    study_terminal.show_worth(found, paths)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:

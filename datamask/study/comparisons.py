@@ -10,7 +10,7 @@ import typer
 from datamask.config import load_config, validate
 from datamask.errors import ConfigError
 from datamask.stages import check_place
-from datamask.storage import expand_patterns, join, publish
+from datamask.storage import expand_patterns, join, write_content
 from datamask.study.targets import read_targets
 from datamask.surroundings import escaped
 
@@ -106,8 +106,7 @@ def write_lamb(path: Path, lamb: float) -> None:
     stream = io.StringIO()
     yaml.dump(settings, stream)
     validate(yaml.load(stream.getvalue()), str(path))
-    with publish(str(path)) as temporary:
-        temporary.write_text(stream.getvalue(), encoding="utf-8")
+    write_content(str(path), stream.getvalue())
 
 
 def _read_yaml(path: Path) -> tuple[Any, Any]:

@@ -180,8 +180,7 @@ def write_front(folder: str, front: Sweep) -> dict[str, str]:
     """Writes sweep.json, sweep.html and front.png into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], front.as_json())
-    with storage.publish(paths["page"]) as temporary:
-        temporary.write_text(render(front), encoding="utf-8")
+    storage.write_content(paths["page"], render(front))
     with storage.publish(paths["picture"]) as temporary:
         temporary.write_bytes(
             draw_png(themes.picture(front_chart(front), "Quality against diversity for λ from 0 to 1"))

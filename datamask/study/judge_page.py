@@ -209,8 +209,7 @@ def write_judgement(folder: str, found: Finding) -> dict[str, str]:
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], as_json(found))
     for kind, text in (("page", render(found)), ("markdown", markdown(found))):
-        with storage.publish(paths[kind]) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        storage.write_content(paths[kind], text)
     return paths
 
 

@@ -1,16 +1,19 @@
-"""What the studies found, in the terminal: sweeps, ablations and the judge's finding."""
+"""What the studies found, in the terminal: sweeps, ablations, the judge's finding, what an addition is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from datamask.report.terminal import new_console, print_table
-from datamask.study import arms, front
+from datamask.study import arms, front, worth_page
 from datamask.study import judge_page as page
 from datamask.study.ablation import Ablation
 from datamask.study.sweep import Point, Sweep
 from datamask.study.verdict import Finding
+from datamask.study.worth import Worth
 
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
@@ -24,10 +27,7 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
             console.print(f"  {verdict.why}", soft_wrap=True)
             for judge, reach in verdict.reach.items():
                 console.print(f"  {judge} read {reach}", soft_wrap=True)
-    for title, head, rows in page.tables(found)[1:]:
-        console.print(f"\n{title}", style="bold")
-        print_table(console, head, rows)
-    console.print(f"page: {paths['page']}", soft_wrap=True)
+    _show_tables(console, page.tables(found)[1:], paths)
 
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
@@ -45,7 +45,19 @@ def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
     """Prints an ablation's lead, its tables and the path of its page."""
     console = new_console()
     console.print(arms.lead(found), soft_wrap=True)
-    for title, head, rows in arms.tables(found):
+    _show_tables(console, arms.tables(found), paths)
+
+
+def show_worth(found: Worth, paths: Mapping[str, str]) -> None:
+    """Prints the finding, its tables and, where it was kept, the path of its page."""
+    console = new_console()
+    console.print(worth_page.lead(found), soft_wrap=True)
+    _show_tables(console, worth_page.tables(found), paths)
+
+
+def _show_tables(console: Console, tables: Sequence[worth_page.Table], paths: Mapping[str, str]) -> None:
+    for title, head, rows in tables:
         console.print(f"\n{title}", style="bold")
         print_table(console, head, rows)
-    console.print(f"page: {paths['page']}", soft_wrap=True)
+    if paths:
+        console.print(f"page: {paths['page']}", soft_wrap=True)

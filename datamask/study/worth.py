@@ -177,8 +177,8 @@ def _copy_fitted(previous: Previous, old_work: str, scratch: str) -> None:
 
 def _copy(path: str, to: str) -> None:
     if not storage.exists(to):
-        with storage.open_input(path) as file, storage.publish(to) as temporary:
-            temporary.write_bytes(file.read())
+        with storage.open_input(path) as file:
+            storage.write_content(to, file.read())
 
 
 def _measure(engine: Threads, folder: str, previous: Previous, last: str, progress: Tell) -> list[ShardFiles]:

@@ -6,7 +6,7 @@ import json
 
 from datamask import storage
 from datamask.errors import several
-from datamask.report.formatting import count, number, percent
+from datamask.report.formatting import count, markdown, number, percent
 from datamask.study.worth import Worth
 
 SHOWN = 16  # topics and languages, the largest
@@ -63,19 +63,10 @@ def write_worth(folder: str, found: Worth) -> dict[str, str]:
     """Writes worth.json and worth.md; returns their paths."""
     paths = {"data": storage.join(folder, "worth.json"), "page": storage.join(folder, "worth.md")}
     storage.write_json(paths["data"], json.loads(json.dumps(found.as_json())))
-    with storage.publish(paths["page"]) as temporary:
-        temporary.write_text(as_markdown(found), encoding="utf-8")
+    storage.write_content(paths["page"], as_markdown(found))
     return paths
 
 
 def as_markdown(found: Worth) -> str:
     """The page."""
-    parts = [f"# Worth\n\n{lead(found)}\n"]
-    for title, head, rows in tables(found):
-        lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-        parts.append(f"## {title}\n\n" + "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n")
-    return "\n".join(parts)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return markdown(f"# Worth\n\n{lead(found)}", tables(found))

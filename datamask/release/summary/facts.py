@@ -153,18 +153,15 @@ def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, An
 
 def _inputs(sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Data sets of the hub by their name, other input by its folder's: files, rows, bytes on the disk."""
-    files: dict[str, set[str]] = {}
+    files: dict[str, dict[str, int]] = {}  # an input's files, with their bytes
     rows: Counter[str] = Counter()
-    sizes: dict[str, int] = {}
     for source in sources:
         head, _, rest = source["path"].partition("://")
         parts = rest.split("/") if rest else source["path"].split("/")
         name = f"hf://{'/'.join(parts[:3])}" if head == "hf" else (parts[-2] if len(parts) > 1 else parts[0])
-        sizes[name] = sizes.get(name, 0) + (source["bytes"] or 0) * (
-            source["path"] not in files.setdefault(name, set())
-        )
-        files[name].add(source["path"])
+        files.setdefault(name, {})[source["path"]] = source["bytes"] or 0
         rows[name] += source["rows"]
     return [
-        {"input": name, "files": len(files[name]), "rows": rows[name], "bytes": sizes[name]} for name in sorted(files)
+        {"input": name, "files": len(own), "rows": rows[name], "bytes": sum(own.values())}
+        for name, own in sorted(files.items())
     ]

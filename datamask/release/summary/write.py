@@ -46,8 +46,7 @@ def write_summary(staged: Staged, draft: Mapping[str, Any]) -> None:
 def publish_files(folder: str, files: Mapping[str, str]) -> None:
     """Publishes texts by their names into a folder."""
     for name, text in files.items():
-        with storage.publish(storage.join(folder, name)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        storage.write_content(storage.join(folder, name), text)
 
 
 def summary_files(draft: Mapping[str, Any], folder: str) -> dict[str, str]:

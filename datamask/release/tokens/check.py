@@ -112,8 +112,7 @@ def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -
         chosen = chosen.filter(pc.equal(chosen["outcome"], "selected"))
         rows[shard], firsts[shard] = chosen["chunk_id"].to_numpy(), total
         times = chosen[REPEAT.name].to_numpy() if repeated else np.ones(len(rows[shard]), np.int64)
-        copies = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        orders.append(order_keys(done.seed, shard, np.repeat(rows[shard], times), copies))
+        orders.append(order_keys(done.seed, shard, rows[shard], times))
         owners.append(np.repeat(np.arange(total, total + len(times)), times))
         total += len(times)
     hashes = np.zeros(total, np.uint64)  # 0: no text was found

@@ -158,8 +158,9 @@ def read_record(folder: str) -> Tokens | None:
     return found
 
 
-def order_keys(seed: int, shard: str, rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
-    """uint64 [n]: where copies of a shard's rows stand; all documents are ordered by it."""
+def order_keys(seed: int, shard: str, rows: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """uint64: where the copies of a shard's rows stand, each taken so often; all documents are ordered by it."""
+    copies, rows = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times), np.repeat(rows, times)
     start = np.frombuffer(hashlib.blake2b(f"{seed}/{shard}".encode(), digest_size=8).digest(), "<u8")
     return _mixed(_mixed(start + GAMMA * rows.astype(np.uint64)) + GAMMA * copies.astype(np.uint64))
 
@@ -230,13 +231,11 @@ def _tokenise(state: _Round, item: tuple[int, str, int, int]) -> None:
     keys, lengths, ids = [], [], []
     tokenizer = document_tokenizer(state.tokenizer)
     for batch, times, found, sizes in tokenised_rows(state.release, tokenizer, path, first, last):
-        copies = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        rows = np.repeat(batch["chunk_id"].to_numpy(), times)
-        shards = np.repeat(np.array(batch["shard"].to_pylist(), object), times)
-        order = np.empty(len(rows), np.uint64)
+        order = np.empty(times.sum(), np.uint64)
         for shard in pc.unique(batch["shard"]).to_pylist():
-            mine = shards == shard
-            order[mine] = order_keys(state.seed, shard, rows[mine], copies[mine])
+            mine = pc.equal(batch["shard"], shard).to_numpy(zero_copy_only=False)
+            rows = batch["chunk_id"].to_numpy()[mine]
+            order[np.repeat(mine, times)] = order_keys(state.seed, shard, rows, times[mine])
         keys.append(order)
         pieces = np.split(found.astype(state.width), np.cumsum(sizes)[:-1])
         ids += [piece for piece, count in zip(pieces, times, strict=True) for _ in range(count)]
@@ -295,6 +294,5 @@ def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
 
 
 def _published(folder: str, path: str, data: bytes) -> dict[str, Any]:
-    with storage.publish(storage.join(folder, path)) as temporary:
-        temporary.write_bytes(data)
+    storage.write_content(storage.join(folder, path), data)
     return WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()).to_json()
