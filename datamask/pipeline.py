@@ -209,7 +209,7 @@ STAGES = {
             "rounds",
             "topics",
             ("embed",),
-            version=2,
+            version=3,
             settings=("topics",),
             without=("topics.make",),
             rounds=2,
