@@ -109,8 +109,11 @@ def test_one_score_far_off_does_not_make_the_others_alike():
     assert below[[0, 499, 998]].tolist() == pytest.approx([0, 0.5, 1], abs=0.01)
 
 
-@pytest.mark.parametrize("part", WITH_CURVE)
-@pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 4000}])
+DOCUMENTS, TOKENS = {"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 4000}
+OF_TOKENS = [pytest.param(part, TOKENS, marks=[pytest.mark.slow] * (part != "embedding")) for part in WITH_CURVE]
+
+
+@pytest.mark.parametrize(("part", "budget"), [*((part, DOCUMENTS) for part in WITH_CURVE), *OF_TOKENS])
 def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path):
     whole, topic = documents(2000)
     settings = settings_of(part, **budget)
