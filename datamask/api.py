@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from datamask import storage
 from datamask.errors import MissingExtraError
@@ -82,6 +81,8 @@ class Release:
             from datasets import load_dataset
 
             return load_dataset(self.path, split="train", streaming=streaming)
+        import pyarrow.dataset as ds  # which loads pandas
+
         files = [storage.join(self.path, item["path"]) for item in self.manifest["files"]]
         fs, _ = storage.filesystem(self.path)
         paths = [storage.filesystem(file)[1] for file in files if "/data/" in file.removeprefix(self.path)]

@@ -12,13 +12,13 @@ def same_arithmetic(torch: bool = True) -> None:
     """The same thread pools wherever a task runs, in this thread from now on.
 
     The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
-    key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
-    that have one are loaded first. OpenMP keeps a size for each thread that asks: as many threads as the machine has
-    cores. BLAS has one size for the process, and threadpoolctl lets only the thread that set it first change it,
-    without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which
-    shares its products between cores itself).
+    key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then: so
+    PyTorch is loaded first, and scikit-learn, which few stages need, finds its size in the environment. OpenMP keeps a
+    size for each thread that asks: as many threads as the machine has cores. BLAS has one size for the process, and
+    threadpoolctl lets only the thread that set it first change it, without a word to the others: so it is one thread
+    from the beginning, not only where the encoder is fitted (which shares its products between cores itself).
 
-    :param torch: False where NumPy and SciPy alone compute: the stage need not wait for PyTorch and scikit-learn.
+    :param torch: False where NumPy and SciPy alone compute: the stage need not wait for PyTorch.
     """
     if not getattr(_LIMITED, "blas", False):
         import scipy.linalg  # noqa: F401
@@ -26,11 +26,11 @@ def same_arithmetic(torch: bool = True) -> None:
         _one_blas_thread()
         _LIMITED.blas = True
     if torch and not getattr(_LIMITED, "all", False):
-        import sklearn.utils._openmp_helpers  # noqa: F401
         from threadpoolctl import threadpool_limits
         from torch import set_num_threads
 
         cores = os.cpu_count() or 1
+        os.environ["OMP_NUM_THREADS"] = str(cores)  # for scikit-learn's pool, whenever it is loaded
         set_num_threads(cores)
         threadpool_limits(cores, "openmp")
         _one_blas_thread()  # of theirs

@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 from datamask.arithmetic import prepared_by_numpy, same_arithmetic
 from datamask.config import Config
 from datamask.errors import MissingExtraError, StorageError, is_retryable
-from datamask.libraries import loaded, loading
+from datamask.libraries import load_drawing, loaded, loading
 from datamask.pipeline import STAGES, Stage
 from datamask.progress import BOARD, Board
 from datamask.release.release_folder import Picture, ReleaseFolder
@@ -134,6 +134,9 @@ class Engine:
     def end(self, stage: Stage, done: Done) -> Any:
         """The result of a stage of one worker that has ended."""
         self.board.end_whole(stage.name, cached=done.cached, seconds=done.seconds)
+        fitting = stage.name in FITTED and self.board.stages.keys() <= {*LIGHT, *FITTED}
+        if fitting and not done.cached:
+            load_drawing()  # now, when nothing is under way that may load the same
         return done.result
 
     def run(self, stage: Stage, **given: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from importlib import import_module
 
@@ -14,27 +14,36 @@ FIRST = (
     "datamask.filter.signatures",
 )  # fmt: skip  # what the first stages need
 REST = (
-    "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
+    "torch", "datamask.encoders.encode", "datamask.selection.cover.counting",
     "datamask.filter.duplicates", "datamask.selection.stage",
-    "datamask.selection.solvers.relaxation", "datamask.release.staging", "datamask.report.report",
+    "datamask.selection.solvers.relaxation", "datamask.release.staging",
 )  # fmt: skip
+DRAWING = ("sklearn.manifold", "scipy.stats", "datamask.report.report", "datamask.report.page")  # a report that is new
 
 
 class Rest:
-    """The libraries of the later stages, loaded in a thread of their own while the first stages work."""
+    """The libraries of the later stages, loaded in threads one after another while the first stages work."""
 
     def __init__(self) -> None:
-        self._thread = threading.Thread(target=self._load, daemon=True)
-        self._thread.start()
+        self._threads: list[threading.Thread] = []
+        self.load(REST)
 
-    def _load(self) -> None:
+    def load(self, names: Sequence[str]) -> None:
+        """Loads these modules too."""
+        thread = threading.Thread(target=self._load, args=(names, self._threads[-1:]), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _load(self, names: Sequence[str], before: Sequence[threading.Thread]) -> None:
+        for thread in before:
+            thread.join()
         with contextlib.suppress(Exception):  # who needs the module meets the error, where it can be told
-            for name in REST:
+            for name in names:
                 import_module(name)
 
     def wait(self) -> None:
         """Returns when all of them are loaded, or could not be."""
-        self._thread.join()
+        self._threads[-1].join()
 
 
 REST_OF_THIS_RUN: ContextVar[Rest | None] = ContextVar("REST_OF_THIS_RUN", default=None)
@@ -45,6 +54,12 @@ def loaded() -> None:
     circle may be met half loaded then."""
     if rest := REST_OF_THIS_RUN.get():
         rest.wait()
+
+
+def load_drawing() -> None:
+    """Loads what a new report needs, too. A run that finds everything done needs none of it, a third of its start."""
+    if rest := REST_OF_THIS_RUN.get():
+        rest.load(DRAWING)
 
 
 @contextlib.contextmanager

@@ -57,6 +57,19 @@ def test_the_wheel_has_both(tmp_path):
     assert {"flows", "tasks", "datamask.release"} <= set(find_packages(str(ROOT), include=include))
 
 
+def test_a_run_that_finds_everything_done_loads_nothing_that_only_a_new_report_needs(tmp_path):
+    code = """
+import sys
+from importlib import import_module
+from datamask.libraries import FIRST, REST
+for name in ("flows.curate", *FIRST, *REST, "datamask.report.report"):
+    import_module(name)
+assert not {"sklearn", "scipy.stats", "pandas", "altair"} & set(sys.modules)
+"""
+    done = run(tmp_path, "-c", code, PYTHONPATH=str(ROOT))
+    assert not done.returncode, done.stderr
+
+
 # ---------------------------------------------------------------- what modules import, and how functions are called
 
 LATE = 60  # imports inside functions, at most: of what is heavy, where a light path must not wait for it

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from datamask.config import Config, ResolvedSelect, resolve
@@ -124,6 +122,9 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Res
 
 
 def _tsne(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
+    from sklearn.decomposition import PCA  # seconds to load, which a report that is there does not need
+    from sklearn.manifold import TSNE
+
     components = min(50, *features.shape)
     reduced = PCA(components, random_state=seed).fit_transform(features)
     perplexity = min(30.0, (len(features) - 1) / 3)

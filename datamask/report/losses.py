@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy  # its `stats`, a second to load, where it is first asked for
 
 from datamask.errors import several
 from datamask.filter.forgotten import REASON as FORGOTTEN
@@ -127,7 +127,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         rest = (all_taken - taken + 1) / (others + 2)
         limit = np.minimum(1.0, TIMES * rest)
         share = taken / np.maximum(judged, 1)
-        chance = stats.binom.sf(taken - 1, judged, limit)
+        chance = scipy.stats.binom.sf(taken - 1, judged, limit)
         hit = (judged >= LEAST) & (others > 0) & (share >= SHARE) & (share > limit) & (chance * tested < ALPHA)
         if hit.any():
             named = [
@@ -201,9 +201,9 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     others = whole - candidates
     limit = (all_chosen - chosen) / np.maximum(others, 1) / PASSED_OVER
     tested = max(int((candidates >= LEAST).sum()), 1)
-    chance = stats.binom.cdf(chosen, candidates, limit)
+    chance = scipy.stats.binom.cdf(chosen, candidates, limit)
     # of none at all a curator wants to know though so few could be missed by chance once in some columns
-    nothing = (chosen == 0) & (stats.binom.pmf(0, candidates, PASSED_OVER * limit) * tested < NOTHING)
+    nothing = (chosen == 0) & (scipy.stats.binom.pmf(0, candidates, PASSED_OVER * limit) * tested < NOTHING)
     passed_over = (chosen < limit * candidates) & (chance * tested < ALPHA)
     hit = (candidates >= LEAST) & (others > 0) & (passed_over | nothing)
     if not hit.any():
@@ -258,10 +258,10 @@ def signal_rows(sums: Sequence[SignalSums]) -> Rows:
         chance = 1.0
         if enough and s.rule:
             enough = s.selected_sum >= LEAST
-            chance = stats.hypergeom.sf(s.selected_sum - 1, s.candidates, round(s.candidates_sum), s.selected)
+            chance = scipy.stats.hypergeom.sf(s.selected_sum - 1, s.candidates, round(s.candidates_sum), s.selected)
         elif enough:
             variance = max(s.squares / s.candidates - pool**2, 0.0) / s.selected * (1 - s.selected / s.candidates)
-            chance = stats.norm.sf((chosen - pool) / max(variance**0.5, 1e-12))
+            chance = scipy.stats.norm.sf((chosen - pool) / max(variance**0.5, 1e-12))
         rows.append(
             {
                 "signal": s.signal,

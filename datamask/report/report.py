@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
-from functools import partial
 from importlib import metadata
 from threading import Thread
 from typing import Any
@@ -20,7 +19,6 @@ from datamask.errors import InputError, some
 from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.release.release_folder import next_version
-from datamask.report import charts, page, themes
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Findings, StageTime, find_findings
 from datamask.shares import share_part, tell_share
@@ -62,6 +60,8 @@ def write_report(
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(staged.folder, load_findings(staged.folder))
+    from datamask.report import page  # with what draws, which a report that is there does not need
+
     library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
     library.start()
     work = storage.join(staged.out, "work")
@@ -97,11 +97,13 @@ def write_findings(folder: str, findings: Findings) -> Report:
 
 
 def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
+    from datamask.report import charts, page, themes  # see above
+
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load_findings(folder)  # what is drawn is what is stored
     pictures = _pictures(findings)
     with charts.unchecked():
-        drawing.begin([themes.picture(chart(), picture.title) for picture, chart in pictures])
+        drawing.begin([themes.picture(chart(charts), picture.title) for picture, chart in pictures])
         storage.write_content(storage.join(folder, PAGE), page.render(findings))
     tell_share(0.5)
     for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
@@ -151,26 +153,26 @@ def headline_numbers(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _pictures(findings: Findings) -> list[tuple[Picture, Callable[[], Any]]]:
-    """The card's pictures: file and title, and what makes the chart."""
+def _pictures(findings: Findings) -> list[tuple[Picture, Callable[[Any], Any]]]:
+    """The card's pictures: file and title, and what makes the chart by the module `charts`."""
     f = findings
-    found: list[tuple[Picture, Callable[[], Any]]] = []
+    found: list[tuple[Picture, Callable[[Any], Any]]] = []
     grouped = next((column for column in ("source", "domain", "language", "dump") if column in f.groups), None)
     if grouped:
         title = f"Share by {grouped}: pool, top-quality, selected"
-        found.append((Picture(f"plots/{grouped}.png", title), partial(charts.shares, f.groups[grouped], grouped)))
+        found.append((Picture(f"plots/{grouped}.png", title), lambda charts: charts.shares(f.groups[grouped], grouped)))
     quality = [row for row in f.quality if row["scorer"] == f.quality[0]["scorer"]]
     if quality:
         scorer = quality[0]["scorer"]
         picture = Picture("plots/quality.png", f"Distribution of the score {scorer}")
-        found.append((picture, partial(charts.outline, quality, scorer)))
+        found.append((picture, lambda charts: charts.outline(quality, scorer)))
     if f.spectra:
         picture = Picture("plots/spectrum.png", "Diversity: eigenvalue spectrum of the embeddings")
-        found.append((picture, partial(charts.spectrum, f.spectra)))
+        found.append((picture, lambda charts: charts.spectrum(f.spectra)))
     if f.lengths:
         picture = Picture("plots/lengths.png", "Length of documents")
-        found.append((picture, partial(charts.outline, f.lengths, "tokens (log scale)", log=True)))
+        found.append((picture, lambda charts: charts.outline(f.lengths, "tokens (log scale)", log=True)))
     if f.map:
         picture = Picture("plots/map.png", "Map of the documents (t-SNE): top-quality, diversity only, selected")
-        found.append((picture, partial(charts.whole_map, f.map)))
+        found.append((picture, lambda charts: charts.whole_map(f.map)))
     return found

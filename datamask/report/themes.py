@@ -7,9 +7,10 @@ the page's dark variants are the same hues, lighter.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
+if TYPE_CHECKING:
+    import altair as alt
 
 SERIES = ("pool", "random", "top-quality", "selected", "diversity only")  # the order of every colour scale
 DASHES = ((1, 0), (2, 2), (6, 3), (1, 0), (8, 2, 2, 2))
