@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
-from datamask.filter.duplicate_candidates import Components
+from datamask.filter.duplicate_candidates import Components, places_of
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import Group, where_by_copies
 from datamask.filter.forgotten import READ, REASON, Requests, load_requests
@@ -346,8 +346,7 @@ def _told(documents: np.ndarray, state: Counting, requests: Requests | None) -> 
     [groups_] = read_arrays(state.at("forgotten"), "groups")
     if requests is None or not len(groups_):
         return np.zeros(len(documents), bool), pa.nulls(len(documents), pa.string())
-    lowest = mapped(state.at("lowest") + ".npy")[documents]
-    place = np.searchsorted(groups_["document"], lowest).clip(0, len(groups_) - 1)
-    gone = groups_["document"][place] == lowest
-    told = {entry: json.dumps(requests.told(entry)) for entry in np.unique(groups_["entry"][place[gone]]).tolist()}
-    return gone, pa.array(np.array([told.get(entry) for entry in groups_["entry"][place].tolist()], object), mask=~gone)
+    place = places_of(mapped(state.at("lowest") + ".npy")[documents], groups_["document"])
+    entries = np.where(place < 0, -1, groups_["entry"][place])
+    told = {entry: json.dumps(requests.told(entry)) for entry in np.unique(entries[place >= 0]).tolist()}
+    return place >= 0, pa.array([told.get(entry) for entry in entries.tolist()], pa.string())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 CELL = str.maketrans({"|": "\\|", "\n": " "})  # of a table's cell in Markdown
 
 
@@ -30,8 +31,8 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def markdown(lead: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
-    """A paragraph and tables (title, head, rows) as GitHub Markdown; the first column is text, the others numbers."""
+def markdown(lead: str, tables: Sequence[Table]) -> str:
+    """A paragraph and tables as GitHub Markdown; the first column is text, the others numbers."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.translate(CELL) for cell in cells)} |"

@@ -11,14 +11,13 @@ from datamask import storage
 from datamask.report import formatting, page
 from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
-from datamask.report.formatting import count
+from datamask.report.formatting import Table, count
 from datamask.report.sections import PageSection, chart_grid, table
 from datamask.report.statistics import Interval
 from datamask.study import judge_page as verdicts
 from datamask.study.ablation import Ablation, Row
 from datamask.study.verdict import Judged
 
-Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 DIGITS = {"Vendi score": 0, "seconds": 1, "documents": 0}
 PERCENT = ("of its bound", "near-duplicates", "length ratio", "labels covered")
 

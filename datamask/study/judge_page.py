@@ -13,13 +13,12 @@ from datamask import storage
 from datamask.report import formatting, page
 from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
-from datamask.report.formatting import count
+from datamask.report.formatting import Table, count
 from datamask.report.sections import PageSection, chart_grid, table
 from datamask.study.choices import RANDOM
 from datamask.study.inference import Contrast
 from datamask.study.verdict import Finding, Judged
 
-Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 _FILES = {"data": "judge.json", "page": "judge.html", "markdown": "judge.md"}
 
 

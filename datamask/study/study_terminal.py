@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from datamask.report.formatting import Table
 from datamask.report.terminal import new_console, print_table
 from datamask.study import arms, front, worth_page
 from datamask.study import judge_page as page
@@ -55,7 +56,7 @@ def show_worth(found: Worth, paths: Mapping[str, str]) -> None:
     _show_tables(console, worth_page.tables(found), paths)
 
 
-def _show_tables(console: Console, tables: Sequence[worth_page.Table], paths: Mapping[str, str]) -> None:
+def _show_tables(console: Console, tables: Sequence[Table], paths: Mapping[str, str]) -> None:
     for title, head, rows in tables:
         console.print(f"\n{title}", style="bold")
         print_table(console, head, rows)

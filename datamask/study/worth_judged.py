@@ -90,16 +90,11 @@ def judge_worth(
         )
         for judge, draws, _ in judges_of(settings, texts)
     }
-    found = conclude(heard, [(WITH, WITHOUT)])
     told = []
-    for judged in found.judges:
-        (contrast,) = judged.named
+    for judged in conclude(heard, [(WITH, WITHOUT)]).judges:
+        (c,) = judged.named
         controls = {control.name: control.passed for control in judged.controls}
-        told.append(
-            JudgeSays(
-                judged.name, contrast.difference, contrast.half_width, contrast.says, controls, dict(contrast.targets)
-            )
-        )
+        told.append(JudgeSays(judged.name, c.difference, c.half_width, c.says, controls, dict(c.targets)))
     return JudgedWorth(limit, tuple(told))
 
 
@@ -111,10 +106,8 @@ def _texts(
     for files, own in zip(both, candidates, strict=True):
         here = rows[(rows >= first) & (rows < first + len(own))] - first
         ids = own.chunk_id[own.index[here]]
-        texts += [
-            (row.get("text") or "").encode("utf-8", "replace")
-            for row in corpus_rows(files.shard, config, ids, ["text"])
-        ]
+        rows_ = corpus_rows(files.shard, config, ids, ["text"])
+        texts += [(row.get("text") or "").encode("utf-8", "replace") for row in rows_]
         names += [f"{files.shard.name}:{chunk_id}" for chunk_id in ids]
         first += len(own)
     return texts, names

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from datamask import storage
 from datamask.errors import several
-from datamask.report.formatting import count, markdown, number, percent
+from datamask.report.formatting import Table, count, markdown, number, percent
 from datamask.study.worth import Worth
 
 SHOWN = 16  # topics and languages, the largest
-Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 
 
 def lead(found: Worth) -> str:
@@ -62,7 +59,7 @@ def tables(found: Worth) -> list[Table]:
 def write_worth(folder: str, found: Worth) -> dict[str, str]:
     """Writes worth.json and worth.md; returns their paths."""
     paths = {"data": storage.join(folder, "worth.json"), "page": storage.join(folder, "worth.md")}
-    storage.write_json(paths["data"], json.loads(json.dumps(found.as_json())))
+    storage.write_json(paths["data"], found.as_json())
     storage.write_content(paths["page"], as_markdown(found))
     return paths
 
