@@ -80,19 +80,17 @@ def _worth(texts: Sequence[str], topic: np.ndarray, count: int) -> tuple[list[st
     cells = ((row, word, often) for row, own in enumerate(counts) for word, often in own.items())
     row, column, often = np.array([(row, place[word], often) for row, word, often in cells if word in place]).T
 
-    def summed(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
-        """(groups, words): the sums of the documents' values."""
-        shape = (groups, len(words))
-        return csr_array((values, (group[row], column)), shape).toarray()
+    languages = language_groups(texts, 0)[1]
+    pair, of_pair = np.unique(languages[row] * len(words) + column, return_inverse=True)  # of a language and a word
+    of_language, held = np.bincount(languages)[pair // len(words)], np.bincount(of_pair)
+    rare = np.log2(of_language / held) + np.log2(-np.expm1(-np.bincount(of_pair, often) / of_language))
 
-    ones, languages = np.ones(len(row)), language_groups(texts, 0)[1]
-    number = languages.max() + 1
-    of_language = np.bincount(languages)[:, None]
-    held, written = summed(ones, languages, number), summed(often, languages, number)
-    with np.errstate(divide="ignore", invalid="ignore"):  # of words that a language has not
-        rare = (np.log2(of_language / held) + np.log2(-np.expm1(-written / of_language))).clip(0)
-    here = summed(ones, topic, count)
-    bits = summed(rare[languages[row], column], topic, count) / np.maximum(here, 1)
+    def summed(values: np.ndarray) -> np.ndarray:
+        """(count, words): the sums of the topics' documents."""
+        return csr_array((values, (topic[row], column)), (count, len(words))).toarray()
+
+    here = summed(np.ones(len(row)))
+    bits = summed(rare.clip(0)[of_pair]) / np.maximum(here, 1)
     other, total = here.sum(0) - here, here.sum(1, keepdims=True)
     rest, prior = here.sum() - total, PRIOR * here.sum(0) / here.sum()
     odds = np.log((here + prior) / (total + PRIOR - here - prior)) - np.log(
