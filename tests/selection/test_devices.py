@@ -31,7 +31,8 @@ FEATURES = GENERATOR.standard_normal((COUNT, WIDTH)).astype(np.float32)
 QUALITY = GENERATOR.random(COUNT)
 TOKENS = np.round(10 ** GENERATOR.uniform(1, 3, COUNT))
 GROUPS = {"domain": GENERATOR.choice(list("abc"), COUNT)}
-METRICS = ["Pair_simi", "DiSF", "Facility", {"Pair_simi": 0.5, "DiSF": 0.5}, {"DiSF": 0.5, "Facility": 0.5}]
+LONG = {"DiSF": 0.5, "Facility": 0.5}  # seconds a case
+METRICS = ["Pair_simi", "DiSF", "Facility", {"Pair_simi": 0.5, "DiSF": 0.5}, LONG]
 BUDGETS = {
     "documents": {"budget_documents": 12},
     "tokens": {"select_ratio": None, "budget_tokens": 2000},
@@ -88,9 +89,15 @@ def test_the_fake_device_refuses_what_cuda_refuses():
                 wrong()
 
 
+CASES = [
+    pytest.param(metric, budget, marks=[pytest.mark.slow] * (metric == LONG and budget != "quotas"))
+    for metric in METRICS
+    for budget in BUDGETS
+]
+
+
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("algorithm", METRICS, ids=str)
+@pytest.mark.parametrize(("algorithm", "budget"), CASES, ids=str)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver(solver, algorithm, budget, place):
     asked = settings(solver=solver, algorithm=algorithm, **BUDGETS[budget])
