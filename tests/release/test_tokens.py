@@ -547,7 +547,7 @@ def test_command_and_python_do_the_same(made, tmp_path, capsys):
 
 def test_an_object_store_holds_the_same(made, tmp_path, store):
     release, tokenizer = made
-    options = TokenOptions("nanoset", file_tokens=900)
+    options = TokenOptions("nanoset", file_tokens=9000)
     local = write_tokens(release, tokenizer, options, str(tmp_path))
     remote = write_tokens(release, tokenizer, options, "s3://corpus/tokens")
     assert verify_tokens(remote.folder, release) == []
