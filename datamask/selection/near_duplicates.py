@@ -1,16 +1,15 @@
 """Near-duplicates by cosine, as SemDeDup finds them (arXiv 2303.09540): within clusters of spherical k-means.
 
     centroids = spherical_kmeans(sample, clusters=50, generator=generator)
-    found = keep_first(rows, threshold=0.95)      # rows: best first; found.leader[i] is the row that i repeats, or -1
+    repeats = repeats_kept(rows, threshold=0.95)      # rows: best first; (n,) bool
 
 SemDeDup drops a document that resembles any earlier one of its cluster, even one that is dropped itself. So it removes
-whole chains of similar documents. `keep_first` drops only what resembles a kept document. `max_earlier_similarity` is
+whole chains of similar documents. `repeats_kept` drops only what resembles a kept document. `max_earlier_similarity` is
 SemDeDup's own statistic M. `find_repeats` takes near-duplicates out of a pool before a solver sees it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,23 +76,15 @@ def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:
     return found
 
 
-@dataclass(frozen=True)
-class Repeats:
-    """leader (n,) int64: the kept row a row repeats, -1 if it is kept; similarity (n,) float32: their cosine."""
-
-    leader: Tensor
-    similarity: Tensor
-
-
-def keep_first(rows: Tensor, threshold: float, candidates: Tensor | None = None, block: int = BLOCK_ROWS) -> Repeats:
+def repeats_kept(rows: Tensor, threshold: float, candidates: Tensor | None = None, block: int = BLOCK_ROWS) -> Tensor:
     """Goes through unit rows (n, d) in order and keeps each whose cosine to every kept one is at most `threshold`.
 
-    candidates (n,) bool: rows to look at; the others neither stay nor take another out. Products run in bfloat16
-    and every row that comes near the threshold is decided again in float32, so that the block size never matters.
+    Returns which are not kept (n,) bool. candidates (n,) bool: rows to look at; the others neither stay nor take one
+    out. Products run in bfloat16 and every row that comes near the threshold is decided again in float32, so that the
+    block size never matters.
     """
     count, device = len(rows), rows.device
-    leader = torch.full((count,), -1, dtype=torch.int64)
-    similarity = torch.zeros(count)
+    repeats = torch.zeros(count, dtype=torch.bool)
     alive = torch.arange(count) if candidates is None else candidates.nonzero().flatten()
     kept_rows = torch.empty(len(alive), rows.shape[1], dtype=torch.bfloat16, device=device)
     kept_numbers = torch.empty(len(alive), dtype=torch.int64)
@@ -103,39 +94,29 @@ def keep_first(rows: Tensor, threshold: float, candidates: Tensor | None = None,
         if kept:
             near = (part.bfloat16() @ kept_rows[:kept].T).amax(dim=1).cpu() > threshold - BF16_MARGIN
             for suspects in near.nonzero().flatten().split(256):
-                best, at = _exact_best(part[suspects.to(device)], rows, kept_numbers[:kept])
-                repeats = best > threshold
-                leader[numbers[suspects[repeats]]] = kept_numbers[at[repeats]]
-                similarity[numbers[suspects[repeats]]] = best[repeats]
-        free = (leader[numbers] < 0).nonzero().flatten()
+                best = _greatest(part[suspects.to(device)], rows, kept_numbers[:kept])
+                repeats[numbers[suspects[best > threshold]]] = True
+        free = (~repeats[numbers]).nonzero().flatten()
         new = part[free.to(device)]
-        within = (new @ new.T).cpu().tril(-1)
+        over = (new @ new.T).cpu().tril(-1) > threshold
         stays = torch.ones(len(free), dtype=torch.bool)
-        for i in (within > threshold).any(dim=1).nonzero().flatten().tolist():
-            earlier = within[i] * stays
-            at_best = int(earlier.argmax())
-            if earlier[at_best] > threshold:
-                stays[i] = False
-                leader[numbers[free[i]]] = numbers[free[at_best]]
-                similarity[numbers[free[i]]] = earlier[at_best]
+        for i in over.any(dim=1).nonzero().flatten().tolist():
+            stays[i] = not bool((over[i] & stays).any())
+        repeats[numbers[free[~stays]]] = True
         added = numbers[free[stays]]
         kept_rows[kept : kept + len(added)] = new[stays.to(device)].bfloat16()
         kept_numbers[kept : kept + len(added)] = added
         kept += len(added)
-    return Repeats(leader, similarity)
+    return repeats
 
 
-def _exact_best(part: Tensor, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """The greatest float32 cosine of each row of `part` with the rows of these numbers, and its place among them."""
+def _greatest(part: Tensor, rows: Tensor, numbers: Tensor) -> Tensor:
+    """The greatest float32 cosine of each row of `part` with the rows of these numbers."""
     best = torch.full((len(part),), -2.0)
-    at = torch.zeros(len(part), dtype=torch.int64)
-    for start in range(0, len(numbers), 8 * BLOCK_ROWS):
-        others = rows.index_select(0, numbers[start : start + 8 * BLOCK_ROWS].to(rows.device)).float()
-        value, place = (part @ torch.nn.functional.normalize(others, dim=1).T).max(dim=1)
-        better = value.cpu() > best
-        best = torch.where(better, value.cpu(), best)
-        at = torch.where(better, place.cpu() + start, at)
-    return best, at
+    for some in numbers.split(8 * BLOCK_ROWS):
+        others = torch.nn.functional.normalize(rows.index_select(0, some.to(rows.device)).float(), dim=1)
+        best = torch.maximum(best, (part @ others.T).amax(dim=1).cpu())
+    return best
 
 
 def find_repeats(features: Any, quality: np.ndarray, epsilon: float, seed: int, device: str = "cpu") -> np.ndarray:
@@ -158,6 +139,5 @@ def find_repeats(features: Any, quality: np.ndarray, epsilon: float, seed: int, 
     for cluster in range(clusters):
         mine = best_first[(members[best_first] == cluster).any(1)]
         if len(mine):
-            found = keep_first(pool.rows(mine), 1 - epsilon, ~gone[mine])
-            gone[mine[found.leader >= 0]] = True
+            gone[mine[repeats_kept(pool.rows(mine), 1 - epsilon, ~gone[mine])]] = True
     return gone.numpy()

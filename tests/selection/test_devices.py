@@ -17,7 +17,7 @@ from datamask.config import Config, Select
 from datamask.errors import ConfigError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
+from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
 from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded import moment_rounds, moment_sums
 from datamask.selection.solvers import SOLVERS
@@ -140,6 +140,6 @@ def test_near_duplicates(place):
     rows = torch.nn.functional.normalize(torch.from_numpy(FEATURES), dim=1)
     with place() as device:
         far = rows.to(device)
-        found = keep_first(far, 0.9)
-        assert max_earlier_similarity(far).device.type == found.leader.device.type == "cpu"
+        repeats = repeats_kept(far, 0.9)
+        assert max_earlier_similarity(far).device.type == repeats.device.type == "cpu"
         assert spherical_kmeans(far, 5, torch.Generator().manual_seed(0)).device.type == far.device.type

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.selection import near_duplicates
-from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
+from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
@@ -25,26 +25,19 @@ def clustered(n: int, d: int, seed: int) -> torch.Tensor:
     return torch.nn.functional.normalize(rows + 0.25 * torch.randn(n, d, generator=generator), dim=1)
 
 
-def plainly(rows: np.ndarray, threshold: float) -> list[int]:
-    leader: list[int] = []
+def plainly(rows: np.ndarray, threshold: float) -> list[bool]:
+    repeats: list[bool] = []
     for i, row in enumerate(rows):
-        kept = [j for j in range(i) if leader[j] < 0]
-        best = max(kept, key=lambda j: row @ rows[j], default=-1)
-        leader.append(best if best >= 0 and row @ rows[best] > threshold else -1)
-    return leader
+        repeats.append(any(row @ rows[j] > threshold for j in range(i) if not repeats[j]))
+    return repeats
 
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 60), seed=st.integers(0, 999), block=st.sampled_from([1, 7, 64]))
-def test_keep_first_is_the_plain_loop_at_any_block_size(n, seed, block):
+def test_repeats_are_those_of_the_plain_loop_at_any_block_size(n, seed, block):
     rows = clustered(n, 16, seed)
-    found = keep_first(rows, 0.9, block=block)
-    kept = (found.leader < 0).tolist()
-    assert kept == [leader < 0 for leader in plainly(rows.double().numpy(), 0.9)]
-    for i, leader in enumerate(found.leader.tolist()):
-        if leader >= 0:
-            assert leader < i and kept[leader]
-            assert float(rows[i] @ rows[leader]) == pytest.approx(float(found.similarity[i]), abs=1e-5)
+    found = repeats_kept(rows, 0.9, block=block)
+    assert found.tolist() == plainly(rows.double().numpy(), 0.9)
 
 
 def test_kmeans_finds_separate_clusters_and_repeats_itself():

@@ -78,7 +78,7 @@ class SemDeDup(Solver):
     Within a cluster of spherical k-means, documents are sorted by distance to the centroid, farthest first (the
     published code's default, `which_to_keep: hard`), and M is each one's greatest cosine with an earlier one. The paper
     drops M > 1 − ε and tunes ε until the wanted share is left; that is the same as keeping the k documents of least M.
-    Near-duplicates before another solver: `datamask.selection.near_duplicates.keep_first`.
+    Near-duplicates before another solver: `datamask.selection.near_duplicates.repeats_kept`.
     """
 
     holds: ClassVar = frozenset({"documents"})
