@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from datamask.selection.cover.reward import CoverReward
 from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
@@ -250,3 +250,35 @@ class BlackBoxReward(SelectionContext):
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
         return (value - value.mean()).float(), None  # in float64 before the difference is taken
+
+
+class CoverReward(BlackBoxReward):
+    """Coverage: the rest of the pool enters as one number for each atom. The context is the probabilities."""
+
+    hard = False
+
+    def __init__(self, problem: Problem, metric: Coverage) -> None:
+        super().__init__(problem, metric)
+        self.cover, self.share = metric, metric.weights / metric.size
+
+    def start(self, probability: Tensor) -> None:
+        """See `Reward.start`. probability: (N,)."""
+        self.probability = probability.cpu().double().numpy().copy()
+        self.state = self.cover.state(self.probability * self.share)
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        """See `Reward.within`: (G,) rewards less their mean; the marginal values are not known."""
+        index = batch.cpu().numpy()
+        rows, share = self.cover.rows.take(index), self.share[index]
+        rest = self.state - rows.state(self.probability[index] * share)
+        values = np.array(
+            [self.cover.of_state(rest + rows.state(mask * share)) for mask in masks.cpu().double().numpy()]
+        )
+        return torch.tensor(values - values.mean()).to(batch.device).float(), None
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`. probability: (n,)."""
+        index, now = batch.cpu().numpy(), probability.cpu().double().numpy()
+        rows = self.cover.rows.take(index)
+        self.state = self.state + rows.state((now - self.probability[index]) * self.share[index])
+        self.probability[index] = now
