@@ -50,7 +50,10 @@ from datamask.stages import ShardFiles
 from datamask.storage import Output
 
 Row = tuple[str, int, int, str]  # shard, candidates, selected, by
-FAR = "the optimum with the new documents is too far from the old one"
+FAR = (
+    "the new documents cannot fill what is left of the budget and the limits, or the optimum with them is too far from "
+    "the old one"
+)
 EACH = 20  # tokens that compete for one that has come free
 LEAST = 20_000  # tokens that compete, at least: a document more or less must not decide
 
@@ -274,6 +277,13 @@ class StandingRounds(CoverRounds):
         super().__init__(shards, config, maps, folder, None)
         self.kept, self.scales = kept, scales
 
+    def run(self) -> ShardedSelection:
+        """As `Iteration.run`."""
+        try:
+            return super().run()
+        except UndecidedTooFew as error:
+            raise MustSolve(FAR) from error
+
     def init(self) -> None:
         """The terms as they were, and the state before, from which the descent begins."""
         self.new, self.stays, self.spent_before = self._standing()
@@ -286,27 +296,14 @@ class StandingRounds(CoverRounds):
         self._weigh()
         self.begin(self.descend(self._state_before()))
 
-    def step(self) -> None:
-        """As for a selection from all documents, whose bound holds for this one too."""
-        try:
-            super().step()
-        except UndecidedTooFew as error:
-            raise MustSolve(FAR) from error
-
     def postprocess(self) -> ShardedSelection:
         """The mask, searched among the new documents."""
-        try:
-            self.check_optimum()
-        except UndecidedTooFew as error:
-            raise MustSolve(FAR) from error
+        self.check_optimum()
         probability = [
             self.hand(f"relaxed-{group.number}", p=self.relaxed_of(group.number).astype(np.float32))
             for group in self.groups
         ]
-        try:
-            mask, state = (np.zeros(0, bool), None) if self.nothing else self._select()
-        except (UndecidedTooFew, InputError) as error:
-            raise MustSolve("the new documents cannot fill what is left of the budget and the limits") from error
+        mask, state = (np.zeros(0, bool), None) if self.nothing else self._select()
 
         def chosen(place: int) -> np.ndarray:
             return self.stays[place].read("inside")[0] if self.nothing else self.of_group(place, mask)
@@ -330,8 +327,11 @@ class StandingRounds(CoverRounds):
     def _select(self) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the new documents, and the state (J,) of the corpus with it."""
         posed = self.posed("beside", self.new, self.stays, self.spent_before, None)
-        [solved] = self.maps(solve_fractions, self.state, [posed])
-        return self.search(replace(posed, p=solved.p), self.price("beside", solved.state))
+        try:
+            [solved] = self.maps(solve_fractions, self.state, [posed])
+            return self.search(replace(posed, p=solved.p), self.price("beside", solved.state))
+        except InputError as error:  # no selection of them is within what is left of the limits
+            raise MustSolve(FAR) from error
 
     def _weigh(self) -> None:
         """The terms as they were: each (zero, one) that gives the saved scale."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,23 @@ class Draft:
     relaxed: float | None = None  # the objective of the fractional optimum that the mask was rounded from
     history: tuple[Mapping[str, float], ...] = ()  # {"step", "objective", …} as the solver went
     repeat: torch.Tensor | None = None  # (N,) int64, how often each is taken, where documents may be repeated
+
+
+class Certificate(NamedTuple):
+    """How good a selection is at least. Values of the objective, constant included."""
+
+    bound: float  # no selection within the budget and the limits is above it
+    relaxed: float | None  # of the fractional optimum
+
+    def gap(self, objective: float) -> float:
+        """How far a selection of this objective is below the bound at most, as a share of it."""
+        return max(0.0, self.bound - objective) / max(abs(self.bound), 1e-12)
+
+    def integrality(self, objective: float) -> float | None:
+        """The part of `gap` that whole documents cost; None without a fractional optimum."""
+        if self.relaxed is None:
+            return None
+        return max(0.0, min(self.relaxed, self.bound) - objective) / max(abs(self.bound), 1e-12)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +95,19 @@ class Selection:
         return replace(self, selected=selected, probability=probability, price=price, repeat=repeat)
 
     @property
+    def certificate(self) -> Certificate | None:
+        """The bound, where the solver has one."""
+        return None if self.upper_bound is None else Certificate(self.upper_bound, self.relaxed)
+
+    @property
     def gap(self) -> float | None:
         """(upper_bound − objective) / |upper_bound|; None without a certificate."""
-        if self.upper_bound is None:
-            return None
-        return max(0.0, self.upper_bound - self.objective) / max(abs(self.upper_bound), 1e-12)
+        return self.certificate and self.certificate.gap(self.objective)
 
     @property
     def integrality(self) -> float | None:
         """The part of `gap` that whole documents cost; None without a fractional optimum."""
-        if self.upper_bound is None or self.relaxed is None:
-            return None
-        return min(self.gap or 0.0, max(0.0, self.relaxed - self.objective) / max(abs(self.upper_bound), 1e-12))
+        return self.certificate and self.certificate.integrality(self.objective)
 
     def facts(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""

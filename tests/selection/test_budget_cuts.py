@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from datamask.config import Quota, Select, resolve
-from datamask.selection.engine.levels import Levels
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
 from datamask.selection.problem.pool import budget as pool_budget
 from datamask.selection.sharded import grouped_corpus
@@ -110,14 +109,12 @@ def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):
     chosen = generator.random(400) < 0.2
     spent = [ends.of(tokens[part], ends.codes({"domain": domain[part]})).spent(chosen[part]) for part in parts]
     together, alone = reduce(add, spent), whole.spent(chosen)
-    assert together.weight == alone.weight and together.length == alone.length
-    assert all((a == b).all() for a, b in zip(together.groupings, alone.groupings, strict=True))
-    assert ends.unspent == whole.unspent and whole.broken(together) == whole.violations(chosen)
-    for one, other in zip(ends.groupings, whole.groupings, strict=True):
-        assert (one.low == other.low).all() and (one.high == other.high).all() and one.names == other.names
+    assert together.weight == alone.weight and (together.sums == alone.sums).all()
+    assert ends.whole.unspent == whole.unspent and whole.broken(together) == whole.violations(chosen)
+    assert (ends.whole.low == whole.low).all() and (ends.whole.high == whole.high).all()
+    assert ends.whole.names == whole.names
     if whole:
-        levels = Levels(whole)
-        multipliers = generator.standard_normal(levels.count)
-        charge = ends.charge(tokens, ends.codes({"domain": domain}), multipliers, levels.scale)
-        assert np.allclose(charge, levels.lowered(multipliers).numpy(), rtol=1e-12)
-        assert ends.held(0.3, multipliers, levels.scale) == pytest.approx(0.3 * size + levels.ends(multipliers))
+        multipliers = generator.standard_normal(len(whole.names))
+        charge = ends.of(tokens, ends.codes({"domain": domain})).charge(multipliers)
+        assert np.allclose(charge, whole.charge(multipliers), rtol=1e-12)
+        assert ends.whole.held(0.3, multipliers) == pytest.approx(whole.held(0.3, multipliers))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datamask.selection.engine.swaps import best_swaps
-from datamask.selection.problem.limits import Grouping, Length, Limits
+from datamask.selection.problem.limits import Kind, Limits
 
 
 def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndarray, Limits, np.ndarray]:
@@ -16,15 +16,16 @@ def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndar
     mask = rng.random(count) < 0.4
     mask[:2] = True, False
     weights = rng.integers(1, 9, count).astype(float) if tokens else np.ones(count)
-    groupings: tuple[Grouping, ...] = ()
-    length = None
+    size, unspent = float((weights * mask).sum()), 3.0 if tokens else 0.0
+    limits = Limits(weights, size, slack=unspent)
     if limited:
         codes = rng.integers(3, size=count)
         sums = np.bincount(codes, weights * mask, minlength=3)
-        groupings = (Grouping("column", ("a", "b", "c"), codes, np.maximum(sums - 2, 0), sums + 2),)
         each = rng.integers(1, 5, count).astype(float)
-        length = Length(each, each[mask].sum() - 2, each[mask].sum() + 2)
-    limits = Limits(weights, float((weights * mask).sum()), groupings, length, 0.0 if not tokens else 3.0)
+        length = each[mask].sum()
+        low, high = np.append(np.maximum(sums - 2, 0), length - 2), np.append(sums + 2, length + 2)
+        kinds = (Kind(codes, weights), Kind(np.full(count, 3), each))
+        limits = Limits(weights, size, ("a", "b", "c", "length"), low, high, np.ones(4), kinds, unspent)
     return kernel, rng.normal(size=count), limits, mask
 
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.selection.cover.curves import SMALLEST, Curves, bend_of, factor_left
+from datamask.selection.problem.running_sums import allowed, book_row
 
-CROWD, PATIENCE = (
-    32,
-    400,
-)  # of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most
+# Of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most.
+CROWD, PATIENCE = 32, 400
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
@@ -44,18 +43,6 @@ class Documents(NamedTuple):
     mass: np.ndarray
     linear: np.ndarray
     selected: np.ndarray
-
-
-class Bounds(NamedTuple):
-    """The budget's and the limits' coefficients, and their sums over the selection."""
-
-    weights: np.ndarray  # (N,) what each document takes of the budget
-    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
-    sums: np.ndarray  # (groups,) what is spent of each
-    low: np.ndarray  # (groups,)
-    high: np.ndarray  # (groups,)
-    lengths: np.ndarray  # (N,), or empty
-    length: np.ndarray  # the sum of `lengths` over the selection, and its low and high ends
 
 
 class Schedule(NamedTuple):
@@ -179,52 +166,7 @@ def move_row(rows, mixture, mass, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def allowed(leaving, entering, spent, room, bounds):  # type: ignore[no-untyped-def]
-    """Whether a swap keeps the budget (within `room` of it), the groups' bounds and the length bound.
-
-    leaving is −1 for an addition, entering −1 for a removal. spent: what is spent beyond the budget.
-    """
-    weights, groups, sums, low, high, lengths, length = bounds
-    more = weights[entering] if entering >= 0 else 0.0
-    less = weights[leaving] if leaving >= 0 else 0.0
-    after = spent + more - less
-    if abs(after) > room + 1e-9 and abs(after) > abs(spent) - 1e-9:
-        return False
-    for column in range(groups.shape[1]):
-        out = groups[leaving, column] if leaving >= 0 else -1
-        into = groups[entering, column] if entering >= 0 else -1
-        if out == into:
-            if more != less:
-                there = sums[out] + more - less
-                if there < low[out] - 1e-9 or there > high[out] + 1e-9:
-                    return False
-            continue
-        if out >= 0 and sums[out] - less < low[out] - 1e-9:
-            return False
-        if into >= 0 and sums[into] + more > high[into] + 1e-9:
-            return False
-    if len(lengths):
-        there = length[0]
-        if leaving >= 0:
-            there -= lengths[leaving]
-        if entering >= 0:
-            there += lengths[entering]
-        if there < length[1] - 1e-9 or there > length[2] + 1e-9:
-            return False
-    return True
-
-
-@compiled
-def book_row(row, sign, bounds):  # type: ignore[no-untyped-def]
-    """Updates the groups' sums and the length's sum in place when a row enters (sign 1) or leaves (sign −1)."""
-    for column in range(bounds.groups.shape[1]):
-        bounds.sums[bounds.groups[row, column]] += sign * bounds.weights[row]
-    if len(bounds.lengths):
-        bounds.length[0] += sign * bounds.lengths[row]
-
-
-@compiled
-def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, bounds):  # type: ignore[no-untyped-def]
+def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, sums):  # type: ignore[no-untyped-def]
     """Compares each selected document of `order` with the best candidates by exact gains, and swaps where that gains.
 
     stale: (C,) the candidates' last known gains, descending at first; they are evaluated anew in this order until the
@@ -233,7 +175,7 @@ def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, boun
     total gain, the number of swaps and what is spent beyond the budget.
     """
     mass, linear, selected = documents
-    weights = bounds.weights
+    weights = sums.weights
     spent, room, least = budget
     total, swaps = 0.0, 0
     for step in range(len(order)):
@@ -246,7 +188,7 @@ def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, boun
             if tried >= MOST or stale[at] <= best:
                 break
             into = candidates[at]
-            if selected[into] or not allowed(out, into, spent, room, bounds):
+            if selected[into] or not allowed(out, into, spent, room, sums):
                 continue
             stale[at] = linear[into] + row_gain(rows, mixture, mass[into], into)
             tried += 1
@@ -259,8 +201,8 @@ def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, boun
             move_row(rows, mixture, mass[into], into)
             selected[out], selected[into] = False, True
             spent += weights[into] - weights[out]
-            book_row(out, -1.0, bounds)
-            book_row(into, 1.0, bounds)
+            book_row(out, -1.0, sums)
+            book_row(into, 1.0, sums)
             total += best - back
             swaps += 1
             candidates[place], stale[place] = out, back
@@ -282,7 +224,7 @@ def seeded(seed):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def anneal(rows, mixture, documents, sides, progress, schedule, budget, bounds):  # type: ignore[no-untyped-def]
+def anneal(rows, mixture, documents, sides, progress, schedule, budget, sums):  # type: ignore[no-untyped-def]
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
     Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). sides: the selected row numbers,
@@ -299,7 +241,7 @@ def anneal(rows, mixture, documents, sides, progress, schedule, budget, bounds):
     done, turns = progress
     draws, renewed, warm, cool = schedule
     spent, room = budget
-    weights = bounds.weights
+    weights = sums.weights
     keys, swaps = -stale[outside], 0
     while done < draws and turns < PATIENCE * draws and swaps < renewed:
         turns += 1
@@ -313,7 +255,7 @@ def anneal(rows, mixture, documents, sides, progress, schedule, budget, bounds):
         b = np.random.randint(able)
         into = outside[b]
         done += 1
-        if not allowed(out, into, spent, room, bounds):
+        if not allowed(out, into, spent, room, sums):
             continue
         lost = row_gain(rows, mixture, -mass[out], out) - linear[out]
         stale[out] = -lost
@@ -328,8 +270,8 @@ def anneal(rows, mixture, documents, sides, progress, schedule, budget, bounds):
             inside[a], outside[b] = into, out
             stale[into] = fresh
             spent += weights[into] - weights[out]
-            book_row(out, -1.0, bounds)
-            book_row(into, 1.0, bounds)
+            book_row(out, -1.0, sums)
+            book_row(into, 1.0, sums)
             swaps += 1
         else:
             move_row(rows, mixture, mass[out], out)

@@ -45,9 +45,9 @@ from datamask.selection.cover.shard_maps import (
 from datamask.selection.cover.solve import ACCURACY
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
-from datamask.selection.sharded.driver import Certificate, GroupDecision
+from datamask.selection.result import Certificate
+from datamask.selection.sharded.driver import GroupDecision
 from datamask.selection.sharded.grouped_corpus import (
-    LimitDuals,
     ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
@@ -138,7 +138,7 @@ class CoverRounds(CoverCorpus):
         self.lay_out()
         if self.measured:
             self.room = min(FEW * self.numbers // self.count, self.room)
-        self.pricing = self.sample(LIMITED, self.ones) if self.limits else []
+        self.pricing = self.sample(LIMITED, self.ones) if self.limits.whole else []
 
     def begin(self, at: np.ndarray) -> None:
         """Prices all documents at the first state (J,)."""
@@ -158,8 +158,7 @@ class CoverRounds(CoverCorpus):
         self.nearer, self.priced = prices[least].bound < self.best.bound, prices[0]
         if self.nearer:
             self.best, self.base = prices[least], states[least]
-        record = {"objective": self.solved.value, "upper_bound": self.best.bound}
-        self.history.append({"step": len(self.history), **record})
+        self.note({"objective": self.solved.value, "upper_bound": self.best.bound})
 
     @property
     def off(self) -> float:
@@ -252,18 +251,16 @@ class CoverRounds(CoverCorpus):
             priced.append(_Priced(prices, reduced, bound))
         return priced
 
-    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> LimitDuals:
-        """The limits' dual prices, from the documents with the least hashes."""
-        if not self.limits:
-            return LimitDuals()
+    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> np.ndarray:
+        """(R,) the limits' dual prices, from the documents with the least hashes."""
+        if not self.limits.whole:
+            return np.zeros(0)
         if self.answers is None:
             limits = self.limits_at(self.pricing)
             share = float(limits.weights.sum()) / self.total
             self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
         some = np.concatenate([price[at] for price, at in zip(prices(), self.pricing, strict=True)])
-        _, dual = self.answers.answer(torch.from_numpy(some))
-        assert self.answers.answers is not None
-        return LimitDuals(dual.multipliers, float(self.answers.answers.scale))
+        return self.answers.answer(torch.from_numpy(some))[1].multipliers
 
     # ------------------------------------------------------------ the undecided
 
@@ -293,7 +290,7 @@ class CoverRounds(CoverCorpus):
         return UndecidedProblem(
             taken,
             replace(self.joint, held=sum_groups(states)),
-            np.concatenate([self.linear(group)[at] for group, at in pairs]),
+            np.concatenate([self.state.linear(group.shard)[at] for group, at in pairs]),
             limits,
             self.size,
             math.fsum(map(float, offsets)),
@@ -333,10 +330,6 @@ class CoverRounds(CoverCorpus):
             GroupDecision(chosen(place), probability(place), price * self.weights(group) / self.size)
             for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))
         )
-        self.history = [
-            {name: value if name == "step" else value + self.constant for name, value in step.items()}
-            for step in self.history
-        ]
         bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant
         raw = {metric.name: metric.of_state(state) for metric in self.metrics}
         return self.finish(decisions, raw, Certificate(bound, value), {"undecided": undecided})

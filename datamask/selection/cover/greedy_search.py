@@ -23,6 +23,7 @@ from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.running_sums import RunningSums, allowed, book_row, running_sums
 from datamask.shares import share_part, tell_share
 
 CANDIDATES = 1024  # to enter in a round
@@ -39,36 +40,19 @@ ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
 @dataclass(eq=False)
-class RunningSums:
-    """The budget's and the limits' running sums, for the compiled loops."""
+class Books:
+    """What a mask spends."""
 
     spent: float  # beyond the budget
-    room: float
-    bounds: compiled.Bounds
+    room: float  # how far off it a mask may be
+    sums: RunningSums
 
     @classmethod
-    def of(cls, limits: Limits, selected: np.ndarray) -> RunningSums:
-        """The sums at this mask. selected: (N,) bool."""
-        columns, low, high, first = [], [], [], 0
-        for grouping in limits.groupings:
-            columns.append(grouping.codes + first)
-            first += len(grouping.names)
-            low.append(grouping.low)
-            high.append(grouping.high)
-        count = len(selected)
-        groups = np.stack(columns, axis=1).astype(np.int32) if columns else np.zeros((count, 0), np.int32)
-        sums = np.zeros(first)
-        for column in groups.T:
-            np.add.at(sums, column[selected], limits.weights[selected])
-        ends = [np.concatenate(part) if part else np.zeros(0) for part in (low, high)]
-        whole = bool((limits.weights == 1).all())
-        lengths, length = np.zeros(0), np.zeros(3)
-        if limits.length is not None:
-            lengths = np.asarray(limits.length.coefficients, np.float64)
-            length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
+    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
+        """The books of this mask (N,) bool."""
         spent = float(limits.weights[selected].sum()) - limits.size
-        room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
-        return cls(spent, room, compiled.Bounds(limits.weights, groups, sums, ends[0], ends[1], lengths, length))
+        room = 0.0 if limits.counted else max(ROOM * limits.size, float(np.median(limits.weights)))
+        return cls(spent, room, running_sums(limits, selected))
 
 
 @dataclass(frozen=True)
@@ -119,8 +103,8 @@ def improve(
             else:
                 selected = sharpen(joint, mass, value, p, above, limits, effort.search)
         roughly = compiled.Documents(mass, linear, selected)
-        selected = _mended(joint, roughly, limits, RunningSums.of(limits, selected))
-    books, documents = RunningSums.of(limits, selected), compiled.Documents(mass, value, selected)
+        selected = _mended(joint, roughly, limits, Books.of(limits, selected))
+    books, documents = Books.of(limits, selected), compiled.Documents(mass, value, selected)
     if effort.search and above is None:
         with share_part(0, 0.25):
             _rounds(joint, documents, books, scale, rounds)
@@ -160,9 +144,7 @@ def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, siz
     return np.concatenate([ranking[:taken], np.flatnonzero(rest)])
 
 
-def _rounds(
-    joint: SummedCoverage, documents: compiled.Documents, books: RunningSums, scale: float, rounds: int
-) -> None:
+def _rounds(joint: SummedCoverage, documents: compiled.Documents, books: Books, scale: float, rounds: int) -> None:
     """Changes what is selected, in place."""
     selected = documents.selected
     gain = np.empty(len(selected))
@@ -179,7 +161,7 @@ def _rounds(
         best = outside[np.argsort(-gain[outside], kind="stable")[:CANDIDATES]]
         budget, mixture = (books.spent, books.room, 1e-9 * scale), _mixture(joint, documents)
         gained, swaps, books.spent = compiled.sweep_swaps(
-            joint.rows.arrays, mixture, documents, order, best, gain[best], budget, books.bounds
+            joint.rows.arrays, mixture, documents, order, best, gain[best], budget, books.sums
         )
         if not swaps or gained < LEAST * scale:
             break
@@ -190,7 +172,7 @@ def _anneal(
     documents: compiled.Documents,
     near: np.ndarray,
     gain: np.ndarray,
-    books: RunningSums,
+    books: Books,
     schedule: compiled.Schedule,
 ) -> None:
     """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
@@ -203,18 +185,18 @@ def _anneal(
             outside = outside[np.argsort(-gain[outside], kind="stable")]
         sides, progress, budget = (inside, outside, gain), (done, turns), (books.spent, books.room)
         done, turns, swaps, books.spent = compiled.anneal(
-            joint.rows.arrays, mixture, documents, sides, progress, schedule, budget, books.bounds
+            joint.rows.arrays, mixture, documents, sides, progress, schedule, budget, books.sums
         )
 
 
-def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits, books: RunningSums) -> np.ndarray:
+def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits, books: Books) -> np.ndarray:
     """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
     greatest added that still fit."""
     selected, weights = documents.selected.copy(), limits.weights
     if limits.counted and not books.spent:
         return selected
     documents, spent = documents._replace(selected=selected), books.spent
-    bounds = books.bounds._replace(sums=books.bounds.sums.copy(), length=books.bounds.length.copy())
+    sums = books.sums._replace(sums=books.sums.sums.copy())
     for entering in (False, True):
         gain = _gains(joint, documents) / weights
         order = np.argsort(-gain if entering else gain, kind="stable")
@@ -223,12 +205,11 @@ def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits
                 break
             if entering and spent + weights[row] > 1e-9:
                 continue
-            pair = (-1, row) if entering else (row, -1)
-            if compiled.allowed(*pair, spent, np.inf, bounds):
+            if allowed(*((-1, row) if entering else (row, -1)), spent, np.inf, sums):
                 selected[row] = entering
                 sign = 1.0 if entering else -1.0
                 spent += sign * weights[row]
-                compiled.book_row(row, sign, bounds)
+                book_row(row, sign, sums)
     return selected
 
 

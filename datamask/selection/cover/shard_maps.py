@@ -39,7 +39,7 @@ from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
+from datamask.selection.problem.objective import Term, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.sharded.driver import GroupDriver
 from datamask.selection.sharded.grouped_corpus import Group, Round, hands_on, quality_of, weights_of
@@ -55,10 +55,8 @@ class Covering(Round):
 
     anchors: Handed | None = None  # (a, d) unit rows
     share: float = 0.0  # the budget as a share of the corpus
-    size: float = 0.0  # the budget
     width: int = 0  # J
     ranges: np.ndarray | None = None  # (Q, 2) of quality, if the pool's documents count by it
-    terms: Sequence[Term] = ()  # of quality
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
@@ -116,14 +114,13 @@ def read_undecided(state: Covering, group: Group) -> dict[str, np.ndarray]:
     rows, mass = _laid(state, group.number), weights_of(state.settings, group.shard) * inside / state.size
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
-    offset = mass @ scaled_quality(state.terms, quality_of(group.shard))
-    return dict(**arrays, state=rows.state(mass), offset=np.asarray(offset))
+    return dict(**arrays, state=rows.state(mass), offset=np.asarray(mass @ state.linear(group.shard)))
 
 
 @hands_on("price")
 def price_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
-    rows, linear = _laid(state, group.number), scaled_quality(state.terms, quality_of(group.shard))
+    rows, linear = _laid(state, group.number), state.linear(group.shard)
     return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
 
 
@@ -353,10 +350,6 @@ class CoverCorpus(GroupDriver):
         off = [max(most - each, 1e-12) for each in best]
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
-
-    def linear(self, group: Group) -> np.ndarray:
-        """(n,) each document's scaled quality."""
-        return scaled_quality(self.terms, quality_of(group.shard))
 
     @property
     def quality_names(self) -> list[str]:

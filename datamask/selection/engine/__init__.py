@@ -1,1 +1,1 @@
-"""How it is solved: moments and ascent, dual Newton, swaps, the neighbours' graph, levels."""
+"""How it is solved: the iteration, projected ascent, dual Newton, swaps, and the limits' dual prices."""

@@ -161,7 +161,8 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         feasible = self.quadratic.feasible
         _, dual = feasible.answer(now.price)
         over = float(self.weights @ (now.price - dual.thresholds(now.price)).clamp(min=0))
-        return self.quadratic.offset + over + dual.level * feasible.size + dual.ends + self._square(now.m)
+        held = dual.level * feasible.size + feasible.limits.ends(dual.multipliers)
+        return self.quadratic.offset + over + held + self._square(now.m)
 
     def _square(self, m: torch.Tensor) -> float:
         """c‖m‖² − 2c m·b."""

@@ -194,14 +194,15 @@ def certified(
         exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
     weights = feasible.weights[near]
     over = (exact - level).clamp(min=0)
-    found = float(weights @ over) + feasible.held(dual) + weighted_norms(coefficients, moments)
+    held = feasible.limits.held(dual.level, dual.multipliers)
+    found = float(weights @ over) + held + weighted_norms(coefficients, moments)
     return (
         found
         + constant
         + float(weights @ margin)
         + rounding_of(
             float(weights @ (exact.abs() + level.abs())),
-            feasible.held(dual),
+            held,
             weighted_norms(coefficients, moments),
             constant,
             terms=len(linear) + sum(moment.numel() for moment in moments),

@@ -8,7 +8,6 @@ prices are computed anew, which reads the pool once. It ends when a round gains 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from datamask.compiling import compiled
 from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.problem.limits import GRAIN, Limits
+from datamask.selection.problem.running_sums import allowed, book_row, running_sums
 
 # Documents on each side of the window: if all metrics' moments are vectors (rounding loses less there), and otherwise.
 WINDOW = {True: 512, False: 1024}
@@ -78,24 +78,13 @@ def best_swaps(
     least: float,  # the least gain of a swap: tolerance / side, so that the swaps left undone sum to < the tolerance
 ) -> np.ndarray:
     """The row numbers of the documents that enter or leave by the best swaps of the window, within the limits."""
-    spent, grain = limits.spent(mask), GRAIN * max(limits.size, 1.0)
-    weights = limits.weights[window].astype(np.float64)
-    budget = np.array([spent.weight, limits.size - limits.unspent - grain, limits.size + grain])
+    grain, spent = GRAIN * max(limits.size, 1.0), float(limits.weights[mask].sum())
+    budget = np.array([spent, limits.size - limits.unspent - grain, limits.size + grain])
     if limits.counted:
         budget[1:] = -np.inf, np.inf  # one for one
-    codes = np.zeros((len(limits.groupings), len(window)), np.int64)
-    sums = np.zeros((3, len(codes), max([len(each.names) for each in limits.groupings], default=0)))
-    for column, (grouping, taken) in enumerate(zip(limits.groupings, spent.groupings, strict=True)):
-        codes[column] = grouping.codes[window]
-        sums[:, column, : len(taken)] = taken, grouping.low - grain, grouping.high + grain
-    each, bound = np.zeros(len(window)), np.array([0.0, -np.inf, np.inf])
-    if limits.length is not None:
-        each = limits.length.coefficients[window].astype(np.float64)
-        bound[:] = spent.length, limits.length.low, limits.length.high
     inside = mask[window]
     floor = max(least, 1e-9 * float(np.abs(gain).max() + kernel.diagonal().max()))
-    ends = SwapBounds(weights, budget, codes, sums, each, bound)
-    swap_best(kernel, gain.copy(), charged, inside, floor, ends)
+    swap_best(kernel, gain.copy(), charged, inside, floor, budget, running_sums(limits, mask, window))
     return window[inside != mask[window]]
 
 
@@ -129,17 +118,6 @@ def swap_by_value(
     return selected
 
 
-class SwapBounds(NamedTuple):
-    """What swaps must stay within."""
-
-    weights: np.ndarray  # (n,) what each takes of the budget
-    budget: np.ndarray  # (3,) what is spent, the least and the most that may be
-    codes: np.ndarray  # (G, n) int64, each column's value of a document
-    sums: np.ndarray  # (3, G, V) what is spent of each column's values, the least and the most that may be
-    length: np.ndarray  # (n,) each document's part of the length bound's sum
-    bound: np.ndarray  # (3,) that sum, the least and the most that it may be
-
-
 @compiled
 def swap_best(  # type: ignore[no-untyped-def]
     kernel,  # (n, n) float32 Σ_m c_m w_i w_j ⟨v_i, v_j⟩
@@ -147,10 +125,11 @@ def swap_best(  # type: ignore[no-untyped-def]
     charged,  # (n,) what the limits' dual prices charge for it; the greatest gain − charged is tried first
     inside,  # (n,) bool: which documents are selected; written to
     floor,  # what a swap must gain more than
-    ends,  # SwapBounds, written to
+    budget,  # (3,) what is spent, the least and the most that may be; written to
+    sums,  # RunningSums, written to
 ):
     """Makes the best swap, one after the other, until none gains more than `floor`."""
-    weights, budget, codes, sums, length, bound = ends
+    weights = sums.weights
     n = len(gain)
     self_terms = np.empty(n, np.float64)
     for i in range(n):
@@ -194,7 +173,7 @@ def swap_best(  # type: ignore[no-untyped-def]
                 fits = (change >= least) & (change <= largest)
                 gained[j] = enters + leaves[j] + 2 * row[j] if fits else -np.inf
             for j in range(n):
-                if gained[j] > most and _within(i, j, ends):
+                if gained[j] > most and allowed(j, i, 0.0, np.inf, sums):
                     most = gained[j]
                     comes, goes = i, j
         if comes < 0:
@@ -205,24 +184,6 @@ def swap_best(  # type: ignore[no-untyped-def]
         for i in range(n):
             gain[i] -= 2 * (kernel[comes, i] - kernel[goes, i])
         budget[0] += weights[comes] - weights[goes]
-        bound[0] += length[comes] - length[goes]
-        for column in range(len(codes)):
-            sums[0, column, codes[column, comes]] += weights[comes]
-            sums[0, column, codes[column, goes]] -= weights[goes]
+        book_row(comes, 1.0, sums)
+        book_row(goes, -1.0, sums)
         refused[:] = False
-
-
-@compiled
-def _within(comes, goes, ends):  # type: ignore[no-untyped-def]
-    """Whether `comes` may replace `goes` within the limits beside the budget."""
-    weights, _, codes, sums, length, bound = ends
-    change = weights[comes] - weights[goes]
-    if not bound[1] <= bound[0] + length[comes] - length[goes] <= bound[2]:
-        return False
-    for column in range(len(codes)):
-        into, out = codes[column, comes], codes[column, goes]
-        more = change if into == out else weights[comes]
-        less = change if into == out else -weights[goes]
-        if sums[0, column, into] + more > sums[2, column, into] or sums[0, column, out] + less < sums[1, column, out]:
-            return False
-    return True

@@ -113,13 +113,13 @@ class GraphCoverage:
         heapq.heapify(heap)
         taken: list[int] = []
         spent = 0.0
-        rooms = [grouping.high.copy() for grouping in limits.groupings]
+        left_of = limits.high.copy()
         while heap and spent < limits.size - 1e-9:
             stale, row = heapq.heappop(heap)
             if spent + weights[row] > limits.size + 1e-9:
                 continue
-            codes = [grouping.codes[row] for grouping in limits.groupings]
-            if any(room[code] + 1e-9 < weights[row] for room, code in zip(rooms, codes, strict=True)):
+            takes = [(kind.codes[row], kind.coefficients[row]) for kind in limits.kinds]
+            if any(left_of[code] + 1e-9 < coefficient for code, coefficient in takes):
                 continue
             fresh = marginal_value(row)
             if heap and -fresh > heap[0][0] and fresh < -stale:
@@ -127,8 +127,8 @@ class GraphCoverage:
                 continue
             taken.append(row)
             spent += weights[row]
-            for room, code in zip(rooms, codes, strict=True):
-                room[code] -= weights[row]
+            for code, coefficient in takes:
+                left_of[code] -= coefficient
             part = slice(self.starts[row], self.starts[row + 1])
             np.maximum.at(best, points[part], similarities[part])
         rest = np.ones(self.count, dtype=bool)

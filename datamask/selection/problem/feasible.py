@@ -15,16 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array, vstack
 
 from datamask.compiling import compiled
+from datamask.errors import InputError
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
-from datamask.selection.problem.repair import fill_one, repair_selection
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
 RUN = 4096  # numbers added before their sum is added to the others', which keeps rounding small
 PROGRAMME = 256  # documents, up to which maximisation under limits is a linear programme
+WINDOW = 512  # documents nearest the cut in the first integer programme; each next one has four times as many
+NODES = 2000  # nodes of branch and bound at most; the best selection found by then is taken
+MILP_GAP = 1e-3  # relative gap at which branch and bound may stop
 
 
 class LimitPrices(NamedTuple):
@@ -32,7 +37,6 @@ class LimitPrices(NamedTuple):
 
     level: float  # the budget's
     lower: torch.Tensor | None = None  # (N,) each document's charge, the level included; None: the level for all
-    ends: float = 0.0  # Σ_r max(ν_r·high_r, ν_r·low_r), the limits' part of a bound
     multipliers: np.ndarray = np.zeros(0)  # (R,) the limits'
 
     def thresholds(self, like: torch.Tensor) -> torch.Tensor:
@@ -59,8 +63,7 @@ class Feasible:
     @property
     def is_programme(self) -> bool:
         """Whether there are limits of several kinds in a pool so small that a linear programme is quickest."""
-        limits = self.limits
-        return len(self.weights) <= PROGRAMME and len(limits.groupings) + (limits.length is not None) > 1
+        return len(self.weights) <= PROGRAMME and len(self.limits.kinds) > 1
 
     @property
     def everything(self) -> bool:
@@ -93,9 +96,7 @@ class Feasible:
             return s, LimitPrices(float(least_taken(price.numpy(), s.numpy())))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, LimitPrices(
-                level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
-            )
+            return s, LimitPrices(level, level + self.answers.lowered(multipliers), multipliers)
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
         found = None
@@ -107,17 +108,13 @@ class Feasible:
         found = found or self.answers.solve((price - middle) / step, clipped)
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
-        return found.p, LimitPrices(level, lower, self.answers.ends(multipliers), multipliers)
+        return found.p, LimitPrices(level, lower, multipliers)
 
     def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
         reduced = price.numpy() - dual.thresholds(price).numpy()
-        return float(triple(self.limits.weights, reduced, reduced > 0)) + self.held(dual)
-
-    def held(self, dual: LimitPrices) -> float:
-        """The budget's and the limits' part of a bound: level · (what of the budget is spent) + ends."""
-        spent = self.size if dual.level >= 0 else self.size - self.limits.unspent
-        return dual.level * spent + dual.ends
+        over = float(triple(self.limits.weights, reduced, reduced > 0))
+        return over + self.limits.held(dual.level, dual.multipliers)
 
     def reduced(self, price: torch.Tensor) -> torch.Tensor:
         """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
@@ -191,7 +188,7 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
 
     :raises InputError: no selection holds the limits.
     """
-    if limits and limits.counted and limits.length is None and len(limits.groupings) == 1:
+    if limits.fill_in_order:
         return fill_one(limits, order)
     if limits:
         value = np.empty(len(order))
@@ -249,6 +246,87 @@ def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> fl
     spent = of[order].cumsum(0) + float(weights[price > high].sum())
     at = min(int(torch.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
     return float(values[order[at]])
+
+
+# -- from an order of preference to a mask within the limits
+#
+# One column of quotas over a budget in documents is filled in order. Everything else is a small integer programme over
+# the documents nearest the cut, with the others fixed (HiGHS, through SciPy; Huangfu and Hall, Math. Program. Comput.
+# 2018). Where that is infeasible, more documents are freed, finally all of them, so that only infeasible limits fail.
+
+
+def fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
+    """One column of quotas, documents counted: first each value's minimum in order, then the rest in order."""
+    value = limits.kinds[0].codes
+    by_value = order[np.argsort(value[order], kind="stable")]
+    codes = value[by_value]
+    within = np.empty(len(order))
+    within[by_value] = np.arange(len(order)) - np.searchsorted(codes, np.arange(len(limits.names)))[codes]
+    selected = within < limits.low[value] - GRAIN
+    rest = order[(~selected & (within < limits.high[value] - GRAIN))[order]]
+    selected[rest[: max(0, round(limits.size - selected.sum()))]] = True
+    return selected
+
+
+def repair_selection(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """(N,) bool: a selection within the limits that maximises Σ w·value, documents whose value is far from 0 fixed.
+
+    value: (N,) reduced prices, per unit of the budget. start: (N,) bool, the selection that fixes the far documents.
+
+    :raises InputError: no selection is within the limits.
+    """
+    if limits.fill_in_order:
+        return fill_one(limits, np.argsort(-value, kind="stable"))
+    nearest = np.argsort(np.abs(value), kind="stable")
+    window = WINDOW
+    while True:
+        index = np.sort(nearest[:window])
+        taken = start.copy()
+        taken[index] = False
+        part = limits.part(index, taken) if len(index) < len(value) else limits
+        chosen = _best(part, value[index])
+        if chosen is not None:
+            selected = taken
+            selected[index[chosen]] = True
+            if not limits.violations(selected):
+                return selected
+        if window >= len(value):
+            raise InputError(
+                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
+            )
+        window *= 4
+
+
+def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
+    """(n,) bool: the selection of greatest Σ w·value within the limits, up to `MILP_GAP`; None if none is found."""
+    rows, low, high = _rows(limits)
+    gain = limits.weights * value
+    gain /= max(float(np.abs(gain).max()), 1e-300)
+    # The solver's 0 and 1 are inexact, so a sum may end just beyond a limit: limits tightened by several margins are
+    # tried until the rounded selection holds the true ones.
+    for tighten in (1e-7, 0.0, 1e-6, 1e-5):
+        room = np.minimum(tighten, (high - low) / 4).clip(0)
+        found = milp(
+            -gain,
+            integrality=np.ones(len(gain)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(rows, low + room, high - room),
+            options={"node_limit": NODES, "mip_rel_gap": MILP_GAP, "presolve": True},
+        )
+        if found.x is not None:
+            selected: np.ndarray = found.x > 0.5
+            if not limits.violations(selected):
+                return selected
+    return None
+
+
+def _rows(limits: Limits) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """Budget and limits as rows of coefficients with lower and upper ends, so that the budget's greatest one is 1."""
+    grain, most = GRAIN * max(limits.size, 1.0), float(limits.weights.max())
+    rows = [csr_array(limits.weights[None]), *([limits.rows * limits.weights] if limits else [])]
+    low = np.append(limits.size - limits.unspent, limits.floor) - grain
+    high = np.append(limits.size, limits.ceiling) + grain
+    return csr_array(vstack(rows)) / most, low / most, np.minimum(high, 1e18) / most
 
 
 # -- loops over the documents of a step: one thread each, as the arrays are too short to be worth sharing between cores

@@ -15,37 +15,26 @@ A selection that misses any of these is never a result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from datamask.config import Quota, ResolvedSelect
 from datamask.errors import ConfigError, InputError, nearest
 
 TOLERANCE = 1e-3  # of limits in tokens, as a share of the budget: sums of whole documents cannot meet them exactly
 GRAIN = 1e-9  # allowance for rounding errors of the sums, as a share of the budget
+LENGTH = "length"  # name of the limit on length
 
 
-@dataclass(frozen=True, eq=False)
-class Grouping:
-    """One column's quotas: low[v] ≤ Σ_{i selected, codes[i] = v} weights[i] ≤ high[v], tolerance included."""
+class Kind(NamedTuple):
+    """One kind of limit: a column's quotas, or the bound on length."""
 
-    column: str
-    names: tuple[str, ...]  # of the values, sorted
-    codes: np.ndarray  # (N,) int64, into names
-    low: np.ndarray  # (V,) in the budget's unit
-    high: np.ndarray  # (V,)
-
-
-@dataclass(frozen=True, eq=False)
-class Length:
-    """low ≤ Σ_{i selected} coefficients[i] ≤ high, tolerance included."""
-
-    coefficients: np.ndarray  # (N,)
-    low: float
-    high: float
+    codes: np.ndarray  # (N,) int64: of which limit a document is part; limits are numbered through all kinds
+    coefficients: np.ndarray  # (N,) what it adds to that limit's sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,34 +42,43 @@ class Spent:
     """What some documents take of the budget and of each limit."""
 
     weight: float
-    groupings: tuple[np.ndarray, ...] = ()  # (V,) for each column's values
-    length: float = 0.0  # of the length bound's sum
+    sums: np.ndarray  # (R,)
 
     def __add__(self, other: Spent) -> Spent:
-        groupings = tuple(a + b for a, b in zip(self.groupings, other.groupings, strict=True))
-        return Spent(self.weight + other.weight, groupings, self.length + other.length)
+        return Spent(self.weight + other.weight, self.sums + other.sums)
+
+
+NOTHING = np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """A budget with its limits: Σ_{i selected} weights[i] ≤ size, quotas and a length bound.
+    """A budget with R limits: Σ_{i selected} weights[i] ≤ size, and low ≤ the limits' sums ≤ high, tolerance included.
 
     True if there is any limit beside the budget.
     """
 
     weights: np.ndarray  # (N,) float64, what a document takes of the budget
     size: float
-    groupings: tuple[Grouping, ...] = ()
-    length: Length | None = None
+    names: tuple[str, ...] = ()  # (R,) of the limits, for messages
+    low: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,)
+    high: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,)
+    scale: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,) mean coefficient per unit of the budget
+    kinds: tuple[Kind, ...] = ()
     slack: float | None = None  # `unspent`, where it is given: that of the whole problem of which this is a part
 
     def __bool__(self) -> bool:
-        return bool(self.groupings or self.length)
+        return bool(self.names)
 
     @cached_property
     def counted(self) -> bool:
         """Whether the budget counts documents."""
         return bool((self.weights == 1).all())
+
+    @property
+    def fill_in_order(self) -> bool:
+        """Whether one column's quotas are all limits, and documents are counted: then taking the best holds them."""
+        return self.counted and len(self.kinds) == 1 and LENGTH not in self.names
 
     @cached_property
     def unspent(self) -> float:
@@ -91,28 +89,20 @@ class Limits:
 
     def at(self, index: np.ndarray) -> Limits:
         """The same limits on the documents `index` (n,) alone."""
-        groupings = tuple(replace(each, codes=each.codes[index]) for each in self.groupings)
-        length = self.length and replace(self.length, coefficients=self.length.coefficients[index])
-        return Limits(self.weights[index], self.size, groupings, length, self.unspent)
+        kinds = tuple(Kind(each.codes[index], each.coefficients[index]) for each in self.kinds)
+        return replace(self, weights=self.weights[index], kinds=kinds, slack=self.unspent)
 
     def spent(self, taken: np.ndarray) -> Spent:
         """What the documents of `taken` (N,) bool spend."""
-        groupings = tuple(
-            np.bincount(each.codes[taken], self.weights[taken], minlength=len(each.names)) for each in self.groupings
-        )
-        length = 0.0 if self.length is None else float(self.length.coefficients[taken].sum())
-        return Spent(float(self.weights[taken].sum()), groupings, length)
+        sums = np.zeros(len(self.names))
+        for codes, coefficients in self.kinds:
+            sums += np.bincount(codes[taken], coefficients[taken], minlength=len(sums))
+        return Spent(float(self.weights[taken].sum()), sums)
 
     def less(self, spent: Spent) -> Limits:
         """What is left of these limits when other documents have spent this."""
-        groupings = tuple(
-            replace(each, low=each.low - sums, high=each.high - sums)
-            for each, sums in zip(self.groupings, spent.groupings, strict=True)
-        )
-        length = self.length and replace(
-            self.length, low=self.length.low - spent.length, high=self.length.high - spent.length
-        )
-        return Limits(self.weights, self.size - spent.weight, groupings, length, self.unspent)
+        low, high = self.low - spent.sums, self.high - spent.sums
+        return replace(self, size=self.size - spent.weight, low=low, high=high, slack=self.unspent)
 
     def part(self, index: np.ndarray, taken: np.ndarray) -> Limits:
         """What is left of the limits for the documents `index` (n,) when those of `taken` (N,) bool are selected."""
@@ -120,20 +110,14 @@ class Limits:
 
     def sample(self, index: np.ndarray, share: float) -> Limits:
         """The limits scaled to a sample, the documents `index` (n,), that has this share of the weight."""
-        part, groupings = self.at(index), []
-        for each in part.groupings:
-            there = np.bincount(each.codes, part.weights, minlength=len(each.names))
-            low = np.minimum(each.low * share, there)  # a minimum is at most what the sample has
-            groupings.append(replace(each, low=low, high=each.high * share))
-        length = part.length and replace(part.length, low=part.length.low * share, high=part.length.high * share)
-        return Limits(part.weights, part.size * share, tuple(groupings), length, part.unspent * share)
+        part = self.at(index)
+        low = np.minimum(self.low * share, part.all_of_it.sums)  # a minimum is at most what the sample has
+        return replace(part, size=self.size * share, low=low, high=self.high * share, slack=self.unspent * share)
 
     def repeated(self, most: int) -> Limits:
         """For documents that may each be taken up to `most` times: as one document of `most` times the weight."""
-        length = None
-        if self.length is not None:
-            length = Length(self.length.coefficients * most, self.length.low, self.length.high)
-        return Limits(self.weights * most, self.size, self.groupings, length, self._unspent(most))
+        kinds = tuple(Kind(each.codes, each.coefficients * most) for each in self.kinds)
+        return replace(self, weights=self.weights * most, kinds=kinds, slack=self._unspent(most))
 
     def copies(self, index: np.ndarray, most: int) -> Limits:
         """For copies of documents, `index` (n,) naming the document of each; a document has at most `most` copies."""
@@ -143,28 +127,70 @@ class Limits:
         forced = most_unspent(np.repeat(self.weights, most), self.size)
         return max(forced, TOLERANCE * self.size) if self else forced
 
+    @property
+    def all_of_it(self) -> Spent:
+        """What all documents spend."""
+        return self.spent(np.ones(len(self.weights), bool))
+
+    def fits(self) -> bool:
+        """Whether the documents can, by their sums, fill the budget and the limits."""
+        there = self.all_of_it
+        within = bool((self.high >= 0).all() and (self.low <= there.sums).all())
+        return 0 < self.size <= there.weight * (1 + 1e-12) and within
+
     def violations(self, selected: np.ndarray) -> list[str]:
         """A sentence for each limit that a mask breaks; [] if none. selected: (N,) bool."""
         return self.broken(self.spent(selected))
 
     def broken(self, spent: Spent) -> list[str]:
         """A sentence for each limit that a selection breaks which spends this; [] if none."""
-        found = []
-        grain = GRAIN * max(self.size, 1.0)
+        found, grain = [], GRAIN * max(self.size, 1.0)
         if spent.weight > self.size + grain or spent.weight < self.size - self.unspent - grain:
             found.append(f"the selection takes {spent.weight:.0f} of a budget of {self.size:.0f}")
-        for grouping, sums in zip(self.groupings, spent.groupings, strict=True):
-            for value in np.flatnonzero((sums < grouping.low - grain) | (sums > grouping.high + grain)):
-                found.append(
-                    f"{grouping.column} = {grouping.names[value]!r} has {sums[value]:.0f}, "
-                    f"outside {grouping.low[value]:.0f} to {grouping.high[value]:.0f}"
-                )
-        if self.length is not None:
-            total = spent.length
-            grain = GRAIN * max(abs(self.length.low), abs(total), 1.0)
-            if not self.length.low - grain <= total <= self.length.high + grain:
-                found.append(f"length: {total:.0f} is outside {self.length.low:.0f} to {self.length.high:.0f}")
+        grains = GRAIN * np.maximum(self.size * self.scale, 1.0)
+        for limit in np.flatnonzero((spent.sums < self.low - grains) | (spent.sums > self.high + grains)):
+            found.append(
+                f"{self.names[limit]} has {spent.sums[limit]:.0f}, "
+                f"outside {self.low[limit]:.0f} to {self.high[limit]:.0f}"
+            )
         return found
+
+    # -- as linear inequalities: floor ≤ rows · mass ≤ ceiling, mass what each document takes of the budget
+
+    @cached_property
+    def rows(self) -> csr_array:
+        """(R, N) coefficients per unit of the budget, each limit's scaled to a mean of one."""
+        documents = np.arange(len(self.weights))
+        codes = np.concatenate([each.codes for each in self.kinds])
+        values = np.concatenate([each.coefficients / self.weights / self.scale[each.codes] for each in self.kinds])
+        where = codes, np.tile(documents, len(self.kinds))
+        return csr_array((values, where), shape=(len(self.names), len(documents)))
+
+    @cached_property
+    def floor(self) -> np.ndarray:
+        """(R,) the lower ends, scaled as `rows`."""
+        return self.low / self.scale
+
+    @cached_property
+    def ceiling(self) -> np.ndarray:
+        """(R,) the upper ends, scaled as `rows`."""
+        return np.minimum(self.high / self.scale, 1e100)
+
+    def charge(self, multipliers: np.ndarray) -> np.ndarray:
+        """(N,) what the limits' dual prices (R,) charge for each document, per unit of the budget."""
+        charged = self.rows.T @ multipliers if self else np.zeros(len(self.weights))
+        return np.asarray(charged)
+
+    def ends(self, multipliers: np.ndarray) -> float:
+        """Σ_r max(ν_r·ceiling_r, ν_r·floor_r): what the limits' ends add to the dual's value."""
+        return float(multipliers.clip(0) @ self.ceiling - (-multipliers).clip(0) @ self.floor)
+
+    def held(self, level: float, multipliers: np.ndarray) -> float:
+        """The part of a bound that does not depend on the documents: level · (what of the budget is spent) + ends.
+
+        level: the budget's dual price.
+        """
+        return level * (self.size if level >= 0 else self.size - self.unspent) + self.ends(multipliers)
 
 
 def most_unspent(weights: np.ndarray, size: float, counts: np.ndarray | None = None) -> float:
@@ -199,58 +225,26 @@ class Census:
 class LimitBounds:
     """The limits of a pool without its documents: of any of these, `of` makes the `Limits`."""
 
-    size: float
+    whole: Limits  # of no documents
     in_tokens: bool  # whether the budget counts tokens
-    unspent: float
-    groupings: tuple[Grouping, ...]  # without codes
-    length: Length | None  # without coefficients
-    scale: float  # mean of the length bound's coefficients per unit of the budget
-
-    def __bool__(self) -> bool:
-        return bool(self.groupings or self.length)
-
-    def weights(self, tokens: np.ndarray) -> np.ndarray:
-        """(n,) float64: what documents of these lengths (n,) take of the budget."""
-        return np.asarray(tokens, dtype=np.float64) if self.in_tokens else np.ones(len(tokens))
+    columns: Sequence[tuple[str, tuple[str, ...]]]  # limited columns, and their values, sorted
 
     def codes(self, groups: Mapping[str, Any]) -> list[np.ndarray]:
-        """(n,) int64 for each limited column: the places of documents' values among its names."""
-        return [np.searchsorted(np.array(each.names), _named(groups[each.column])) for each in self.groupings]
+        """(n,) int64 for each limited column: the numbers of the limits of which documents are part."""
+        found, first = [], 0
+        for column, names in self.columns:
+            found.append(first + np.searchsorted(np.array(names), _named(groups[column])))
+            first += len(names)
+        return found
 
     def of(self, tokens: np.ndarray, codes: Sequence[np.ndarray]) -> Limits:
         """The pool's limits, on documents of these lengths (n,) and codes."""
-        groupings = tuple(replace(each, codes=own) for each, own in zip(self.groupings, codes, strict=True))
-        length = self.length and replace(self.length, coefficients=self._coefficients(tokens))
-        return Limits(self.weights(tokens), self.size, groupings, length, self.unspent)
-
-    def charge(
-        self, tokens: np.ndarray, codes: Sequence[np.ndarray], multipliers: np.ndarray, scale: float
-    ) -> np.ndarray:
-        """(n,) what the limits' dual prices (R,) charge for each document; scale: `Levels.scale` where they were found.
-
-        Per unit of the budget.
-        """
-        total, start = np.zeros(len(tokens)), 0
-        for each, own in zip(self.groupings, codes, strict=True):
-            total += multipliers[start : start + len(each.names)][own]
-            start += len(each.names)
-        if self.length is not None:
-            ratio = self._coefficients(tokens) / self.weights(tokens) / self.scale
-            total += ratio * (multipliers[-1] * self.scale / scale)
-        return total
-
-    def held(self, level: float, multipliers: np.ndarray, scale: float) -> float:
-        """The part of a bound that does not depend on the documents: level · spent budget + Σ_r of the limits."""
-        total = level * (self.size if level >= 0 else self.size - self.unspent)
-        low = [each.low for each in self.groupings] + ([np.array([self.length.low / scale])] if self.length else [])
-        high = [each.high for each in self.groupings] + ([np.array([self.length.high / scale])] if self.length else [])
-        if low:
-            total += float(multipliers.clip(0) @ np.minimum(np.concatenate(high), 1e100))
-            total -= float((-multipliers).clip(0) @ np.concatenate(low))
-        return total
-
-    def _coefficients(self, tokens: np.ndarray) -> np.ndarray:
-        return np.ones(len(tokens)) if self.in_tokens else np.asarray(tokens, dtype=np.float64)
+        tokens, ones = np.asarray(tokens, dtype=np.float64), np.ones(len(tokens))
+        weights, others = (tokens, ones) if self.in_tokens else (ones, tokens)
+        kinds = [Kind(own, weights) for own in codes]
+        if LENGTH in self.whole.names:
+            kinds.append(Kind(np.full(len(tokens), len(self.whole.names) - 1), others))
+        return replace(self.whole, weights=weights, kinds=tuple(kinds))
 
 
 def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBounds:
@@ -265,25 +259,31 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBou
     spare = 0.0 if counted else most_unspent(weights, size, counts)
     unspent = max(spare, TOLERANCE * size) if limited and not counted else spare
     repeated = 0.0 if counted else max(most_unspent(weights, size, counts * repeat), TOLERANCE * size)
-    groupings = tuple(
-        _grouping(quota, size, census.groups, in_tokens, counted, repeated, repeat) for quota in settings.quotas
-    )
-    length, scale = None, 1.0
+    names, scale = [], []
+    ends: list[tuple[np.ndarray, np.ndarray]] = []
+    columns = [(quota.column, tuple(sorted(census.groups[quota.column]))) for quota in settings.quotas]
+    for quota, (column, values) in zip(settings.quotas, columns, strict=True):
+        ends.append(_quota_ends(quota, size, census.groups, in_tokens, counted, repeated, repeat))
+        names += [f"{column} = {name!r}" for name in values]
+        scale += [1.0] * len(values)
     if settings.length_tolerance is not None:
         mean, tolerance = float((census.tokens * census.counts).sum() / census.documents), settings.length_tolerance
-        nothing = np.zeros(0)
         if settings.in_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
             shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
             most = size / shortest if shortest > 0 else float("inf")
-            length, scale = Length(nothing, size / (mean * (1 + tolerance)) - grain, most + grain), 1 / mean
+            low, high = size / (mean * (1 + tolerance)) - grain, most + grain
         else:
             whole, grain = size * mean, TOLERANCE * size * mean
-            length = Length(nothing, whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain)
-            scale = mean
+            low, high = whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain
+        names.append(LENGTH)
+        scale.append(1 / mean if in_tokens else mean)
+        ends.append((np.array([low]), np.array([high])))
         per_weight = 1 / census.tokens if in_tokens else census.tokens
         weight = census.counts * (census.tokens if in_tokens else 1.0)
-        _check_length(length, per_weight, repeat * weight, size, counted)
-    return LimitBounds(size, in_tokens, unspent, groupings, length, scale)
+        _check_length(low, high, per_weight, repeat * weight, size, counted)
+    lows, highs = (np.concatenate([NOTHING, *(each[side] for each in ends)]) for side in (0, 1))
+    whole_limits = Limits(NOTHING, size, tuple(names), lows, highs, np.array(scale), slack=unspent)
+    return LimitBounds(whole_limits, in_tokens, columns)
 
 
 def make_limits(
@@ -340,7 +340,7 @@ def _named(values: Any) -> np.ndarray:
     return np.asarray(["" if value is None else str(value) for value in values])
 
 
-def _grouping(
+def _quota_ends(
     quota: Quota,
     size: float,
     groups: Mapping[str, Mapping[str, float]],
@@ -348,8 +348,11 @@ def _grouping(
     whole: bool,
     spare: float,
     repeat: int,
-) -> Grouping:
-    """whole: every document weighs 1; spare: what a selection may leave of the budget."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """(V,) each: the least and the most of each value.
+
+    whole: every document weighs 1; spare: what a selection may leave of the budget.
+    """
     names = tuple(sorted(groups[quota.column]))
     available = repeat * np.array([groups[quota.column][name] for name in names])
     up, down = (np.asarray, np.asarray) if in_tokens else (_ceil, _floor)
@@ -392,10 +395,12 @@ def _grouping(
             f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; "
             "raise one or lower the budget"
         )
-    return Grouping(quota.column, names, np.zeros(0, np.int64), low, high)
+    return low, high
 
 
-def _check_length(length: Length, per_weight: np.ndarray, weights: np.ndarray, size: float, counted: bool) -> None:
+def _check_length(
+    low: float, high: float, per_weight: np.ndarray, weights: np.ndarray, size: float, counted: bool
+) -> None:
     """Raises InputError if no selection that spends the budget holds the length bound, other limits ignored.
 
     per_weight, weights: (U,) coefficient per unit of the budget, and what all documents of that weigh together.
@@ -404,8 +409,8 @@ def _check_length(length: Length, per_weight: np.ndarray, weights: np.ndarray, s
         order = np.argsort(sign * per_weight, kind="stable")
         taken = np.diff(np.minimum(np.cumsum(weights[order]), size), prepend=0.0)
         extreme = float(taken @ per_weight[order])
-        short = sign < 0 and extreme < length.low * (1 - 1e-9) - 1e-9
-        if short or (sign > 0 and counted and extreme > length.high * (1 + 1e-9) + 1e-9):
+        short = sign < 0 and extreme < low * (1 - 1e-9) - 1e-9
+        if short or (sign > 0 and counted and extreme > high * (1 + 1e-9) + 1e-9):
             raise InputError(
                 "length_tolerance: no selection of this budget comes that near to the pool's mean length; "
                 "raise the tolerance or change the budget"

@@ -1,1 +1,1 @@
-"""How shards select jointly: candidates, rounds of moment sums, prices, and selections extended by prices."""
+"""How shards select jointly: candidates, the driver of groups, and pairwise and DiSF by it."""

@@ -29,7 +29,7 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import Term
 from datamask.selection.problem.problem import Problem
-from datamask.selection.result import Draft
+from datamask.selection.result import Certificate, Draft
 from datamask.selection.sharded.grouped_corpus import (
     Filling,
     Group,
@@ -38,7 +38,6 @@ from datamask.selection.sharded.grouped_corpus import (
     ShardedSelection,
     UndecidedTooFew,
     ascending,
-    fits_limits,
     quality_of,
 )
 from datamask.selection.solvers import Report
@@ -50,13 +49,6 @@ class GroupDecision(NamedTuple):
     selected: np.ndarray  # bool
     probability: np.ndarray
     price: np.ndarray  # of a document, not of a unit of the budget
-
-
-class Certificate(NamedTuple):
-    """Values of the objective, constant included."""
-
-    bound: float  # no selection within the budget and the limits is above it
-    relaxed: float  # of the fractional optimum
 
 
 class Nearest(NamedTuple):
@@ -107,6 +99,11 @@ class GroupDriver(GroupedCorpus, Iteration[ShardedSelection]):
     def constant(self) -> float:
         """−Σ scale·zero over all terms, which the sums over documents lack."""
         return -sum(term.scale * term.zero for term in (*self.terms, *self.diversity))
+
+    def note(self, step: Mapping[str, float]) -> None:
+        """As `PoolDriver.note`."""
+        constant = self.constant
+        self.history.append({"step": len(self.history), **{name: value + constant for name, value in step.items()}})
 
     def ones(self) -> Iterator[np.ndarray]:
         """(n,) ones of each group."""
@@ -170,7 +167,7 @@ class GroupDriver(GroupedCorpus, Iteration[ShardedSelection]):
         self.index, self.fixed, self.spent, self.own = index, fixed, spent, self.limits_at(index)
         self.starts = np.cumsum([0, *map(len, index)])
         left = self.own.less(spent)
-        if not fits_limits(left):
+        if not left.fits():
             raise UndecidedTooFew
         return left
 
@@ -207,8 +204,6 @@ class GroupDriver(GroupedCorpus, Iteration[ShardedSelection]):
         raw = {term.name: float(sums[term.column]) / self.size for term in self.terms} | {**statistics}
         terms = (*self.terms, *self.diversity)
         objective = self.constant + sum(term.scale * raw[term.name] for term in terms)
-        bound, relaxed = certificate
-        size = max(abs(bound), 1e-12)
         facts = {
             "solver": self.config.selection.solver,
             "documents": self.count,
@@ -217,10 +212,10 @@ class GroupDriver(GroupedCorpus, Iteration[ShardedSelection]):
             "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
             "statistics": raw,
             "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
-            "upper_bound": bound,
-            "gap": max(0.0, bound - objective) / size,
-            "relaxed": relaxed,
-            "integrality": max(0.0, min(relaxed, bound) - objective) / size,
+            "upper_bound": certificate.bound,
+            "gap": certificate.gap(objective),
+            "relaxed": certificate.relaxed,
+            "integrality": certificate.integrality(objective),
             "history": self.history,
             **more,
         }

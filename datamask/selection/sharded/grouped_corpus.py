@@ -26,6 +26,7 @@ import numpy as np
 from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand_on, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
+from datamask.selection.problem.objective import Term, scaled_quality
 from datamask.selection.problem.pool import budget_of
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
@@ -115,11 +116,17 @@ class Round:
     config: Config
     folder: str
     name: str = ""
+    size: float = 0.0  # the budget
+    terms: Sequence[Term] = ()  # of quality
 
     @property
     def settings(self) -> ResolvedSelect:
         """Those of the selection."""
         return self.config.selection
+
+    def linear(self, shard: ShardCandidates) -> np.ndarray:
+        """(n,) each document's scaled quality."""
+        return scaled_quality(self.terms, quality_of(shard))
 
 
 State = TypeVar("State", bound=Round)
@@ -139,13 +146,6 @@ def hands_on(
         return run
 
     return made
-
-
-class LimitDuals(NamedTuple):
-    """The limits' dual prices."""
-
-    multipliers: np.ndarray = np.zeros(0)  # (R,)
-    scale: float = 1.0  # the length bound's `Levels.scale` where they were found
 
 
 class ReducedPrices(NamedTuple):
@@ -187,7 +187,7 @@ class GroupedCorpus:
         self.unit, self.size = budget_of(settings, self.count, (tokens, float(census.tokens[0])))
         self.total = tokens if self.unit == "tokens" else float(self.count)  # weight of all
         self.limits = make_ends(settings, self.size, census)
-        self.coded = [self._code(group) for group in self.groups] if self.limits.groupings else []
+        self.coded = [self._code(group) for group in self.groups] if self.limits.columns else []
         self.history: list[dict[str, float]] = []
 
     def hand(self, name: str, **arrays: np.ndarray) -> Handed:
@@ -218,7 +218,7 @@ class GroupedCorpus:
 
     def known(self, group: Group) -> tuple[np.ndarray, list[np.ndarray]]:
         """(n,) each: the documents' lengths, and their codes in the limited columns."""
-        names = [f"codes_{place}" for place in range(len(self.limits.groupings))]
+        names = [f"codes_{place}" for place in range(len(self.limits.columns))]
         codes = self.coded[group.number].read(*names) if names else []
         return np.asarray(group.shard.tokens, dtype=np.float64) if self.reads_columns else np.ones(
             len(group.shard)
@@ -232,7 +232,7 @@ class GroupedCorpus:
         tokens = np.concatenate([tokens[at] for (tokens, _), at in zip(known, rows, strict=True)])
         codes = [
             np.concatenate([own[place][at] for (_, own), at in zip(known, rows, strict=True)])
-            for place in range(len(self.limits.groupings))
+            for place in range(len(self.limits.columns))
         ]
         return self.limits.of(tokens, codes)
 
@@ -263,13 +263,13 @@ class GroupedCorpus:
         for group, price in zip(self.groups, prices(), strict=True):
             yield descending(price), self.weights(group)
 
-    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: LimitDuals) -> ReducedPrices:
+    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: np.ndarray) -> ReducedPrices:
         """The level at which these prices (n,) of each group, less what the limits charge, spend the budget.
 
-        Any dual prices give a bound; at this level of the budget's it is the least for the limits' prices given.
+        dual: (R,) the limits' dual prices. Any give a bound; at this level of the budget's it is the least for these.
         """
         above = prices
-        if self.limits:
+        if self.limits.whole:
             files = [
                 self.hand(f"above-{name}-{group.number}", above=price - self.charge(group, dual))
                 for group, price in zip(self.groups, prices(), strict=True)
@@ -283,22 +283,11 @@ class GroupedCorpus:
             float(self.weights(group) @ (each - level).clip(min=0))
             for group, each in zip(self.groups, above(), strict=True)
         )
-        return ReducedPrices(level, over + self.limits.held(level, *dual), above)
+        return ReducedPrices(level, over + self.limits.whole.held(level, dual), above)
 
-    def charge(self, group: Group, dual: LimitDuals) -> np.ndarray:
+    def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
-        return self.limits.charge(*self.known(group), *dual) if self.limits else np.zeros(len(group.shard))
-
-
-def fits_limits(part: Limits) -> bool:
-    """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
-    if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
-        return False
-    for each in part.groupings:
-        there = np.bincount(each.codes, part.weights, minlength=len(each.names))
-        if (each.high < 0).any() or (each.low > there).any():
-            return False
-    return part.length is None or part.length.high >= 0
+        return self.limits.of(*self.known(group)).charge(dual) if self.limits.whole else np.zeros(len(group.shard))
 
 
 # ---------------------------------------------------------------- cuts of an order

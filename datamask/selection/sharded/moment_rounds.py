@@ -32,26 +32,24 @@ from datamask.maps import Handed, Mapper, here
 from datamask.selection.calibration import make_terms
 from datamask.selection.engine.ascent import Multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
+from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import scaled_quality
+from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import SAMPLE, Problem
-from datamask.selection.sharded.driver import Certificate, GroupDecision, GroupDriver
+from datamask.selection.result import Certificate
+from datamask.selection.sharded.driver import GroupDecision, GroupDriver
 from datamask.selection.sharded.grouped_corpus import (
-    LimitDuals,
     ReducedPrices,
     ShardCandidates,
     ShardedSelection,
     quality_of,
 )
 from datamask.selection.sharded.moment_sums import (
-    MomentPlan,
     MomentState,
-    Sample,
     UndecidedProblem,
-    dual_prices_of,
     measure_marginal_values,
     measure_selection,
     on_device,
@@ -92,7 +90,7 @@ class MomentRounds(GroupDriver):
     ) -> None:
         super().__init__(shards, config, maps, folder)
         self.room_bytes, self.device = room_bytes, pick_device(config.selection.device)
-        self.state = MomentState(config, folder)
+        self.state = MomentState(config, folder, size=self.size)
         self.chosen: list[Handed] = []  # each group's `selected` and `probability`, as the last solve found them
 
     def init(self) -> None:
@@ -112,11 +110,10 @@ class MomentRounds(GroupDriver):
         )
         limits = self.limits_at(self.sampled).at(self.order)
         spans = self.spans() if self.config.selection.calibrate else []
-        plan, self.moments, self.multiplicity, self.dual = learn_first_prices(
-            sample, limits, self.total, spans, self.unit, self.config.selection, self.device
-        )
-        self.state = replace(self.state, plan=plan)
-        self.plan, self.terms, self.diversity = plan, plan.quality, plan.diversity
+        first = learn_first_prices(sample, limits, self.total, spans, self.unit, self.config.selection, self.device)
+        self.moments, self.multiplicity, self.dual = first.moments, first.multiplicity, first.dual
+        self.terms, self.diversity = first.quality, first.diversity
+        self.state = replace(self.state, terms=self.terms, diversity=self.diversity)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
         # the bound; with 60 % as near as with all in memory.
         budget_takes = int(np.ceil(self.size * self.count / self.total))
@@ -134,8 +131,9 @@ class MomentRounds(GroupDriver):
         found = self.maps(measure_marginal_values, at, self.given(counts), self.rows)
         values = self.reduced(f"marginal-{name}", self.column(found, "marginal"), self.dual)
         [self.solved] = self.maps(solve_undecided, self.state, [self._pose(name, values)])
-        solved, before = self.solved, len(self.history)
-        self.history += [{"step": before + place, **step} for place, step in enumerate(solved.history)]
+        solved = self.solved
+        for step in solved.history:
+            self.note(step)
         self.moments, self.dual = solved.moments, solved.dual
         self.chosen = [
             self.hand(
@@ -152,7 +150,7 @@ class MomentRounds(GroupDriver):
 
     def postprocess(self) -> ShardedSelection:
         """The last solve's mask, and a bound at its fractional optimum."""
-        plan, relaxed, level = self.plan, self.solved.relaxed, self.solved.level
+        relaxed, level = self.solved.relaxed, self.solved.level
         self.check_limits(self.solved.chosen)
         thresholds = (
             self.hand(
@@ -169,12 +167,12 @@ class MomentRounds(GroupDriver):
             for group, done in zip(self.groups, measured, strict=True)
         )
         _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), self.dual)
-        held = weighted_norms(plan.coefficients, relaxed.best)
+        held = weighted_norms(self.state.coefficients, relaxed.best)
         bound = most + held + self.constant + rounding_of(summed, most, held, self.constant, terms=self.count)
         selected = sum(int(found.read("selected")[0].sum()) for found in self.chosen)
         raw: dict[str, float] = {}
         exact: dict[str, float] = {}
-        for place, (term, metric) in enumerate(zip(self.diversity, plan.metrics, strict=True)):
+        for place, (term, metric) in enumerate(zip(self.diversity, self.state.metrics, strict=True)):
             moment = _total(measured, f"moment_{place}")
             raw[term.name] = -metric.unit * float(moment.square().sum()) / self.size**2
             if isinstance(metric, DiSF):
@@ -210,10 +208,10 @@ class MomentRounds(GroupDriver):
         limits, taken = self.gather(index, fixed, spent), self._take(name, fixed)
         offsets, linear = [], []
         for group, at, others in zip(self.groups, index, fixed, strict=True):
-            gain = scaled_quality(self.plan.quality, quality_of(group.shard)) / self.size
+            gain = self.state.linear(group.shard) / self.size
             offsets.append(float((self.weights(group) * gain)[others.read("inside")[0]].sum()))
             linear.append(gain[at])
-        base = [_total(taken, f"base_{place}") for place in range(len(self.plan.metrics))]
+        base = [_total(taken, f"base_{place}") for place in range(len(self.state.metrics))]
         return UndecidedProblem(taken, np.concatenate(linear), limits, base, math.fsum(offsets))
 
 
@@ -222,13 +220,22 @@ def _total(found: Sequence[Handed], name: str) -> torch.Tensor:
     return reduce(add, (torch.from_numpy(each.read(name)[0]) for each in found))
 
 
+class Sample(NamedTuple):
+    """The `SAMPLE` documents whose features have the least hashes, in the order of these."""
+
+    features: np.ndarray  # (n, d)
+    weights: np.ndarray  # (n,) what each takes of the budget
+    quality: np.ndarray  # (n, Q)
+
+
 class FirstPrices(NamedTuple):
     """What the sample says."""
 
-    plan: MomentPlan
+    quality: Sequence[Term]
+    diversity: Sequence[Term]
     moments: list[torch.Tensor]  # at which to price first
     multiplicity: np.ndarray  # (n,) how often each document of the sample counts in these moments
-    dual: LimitDuals
+    dual: np.ndarray  # (R,) the limits'
 
 
 def learn_first_prices(
@@ -256,16 +263,17 @@ def learn_first_prices(
         partial(make_terms, spans=spans),
         copies=1 / share,
     )
-    plan = MomentPlan(size, problem.objective.quality, problem.objective.diversity, pool.device)
+    objective = problem.objective
+    metrics = [term.metric for term in objective.diversity if isinstance(term.metric, MomentMetric)]
     small = Quadratic(
-        [prepare(metric, pool) for metric in plan.metrics],
-        [c / share**2 for c in plan.coefficients],
-        torch.from_numpy(scaled_quality(plan.quality, sample.quality)) / size / share,
+        [prepare(metric, pool) for metric in metrics],
+        [c / share**2 for c in moment_coefficients(objective.diversity, size)],
+        torch.from_numpy(scaled_quality(objective.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
     )
     found = (
         Multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS).representing(1 / share).run()
     )
-    _, dual = dual_prices_of(small, found.price)
-    dual = dual._replace(multipliers=dual.multipliers * share)
-    return FirstPrices(plan, [moment / share for moment in found.moments], found.p.numpy() / share, dual)
+    dual = small.feasible.answer(found.price)[1].multipliers * share
+    moments = [moment / share for moment in found.moments]
+    return FirstPrices(objective.quality, objective.diversity, moments, found.p.numpy() / share, dual)

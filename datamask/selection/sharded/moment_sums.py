@@ -26,28 +26,24 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
+from datamask.selection.problem.objective import Term, moment_coefficients
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.sharded.grouped_corpus import Group, LimitDuals, Round, hands_on, quality_of, weights_of
+from datamask.selection.sharded.grouped_corpus import Group, Round, hands_on, quality_of, weights_of
 from datamask.selection.solvers import relaxation
 
 
-class Sample(NamedTuple):
-    """The `SAMPLE` documents whose features have the least hashes, in the order of these."""
-
-    features: np.ndarray  # (n, d)
-    weights: np.ndarray  # (n,) what each takes of the budget
-    quality: np.ndarray  # (n, Q)
-
-
 @dataclass(frozen=True, eq=False)
-class MomentPlan:
-    """The budget, and the objective's terms with the metrics' statistics."""
+class MomentState(Round):
+    """The state of a round."""
 
-    size: float
-    quality: tuple[Term, ...]
-    diversity: tuple[Term, ...]
-    device: torch.device
+    diversity: Sequence[Term] = ()
+    moments: Sequence[torch.Tensor] = ()
+    chosen: Sequence[torch.Tensor] = ()  # moments of the selection
+
+    @property
+    def device(self) -> torch.device:
+        """This worker's."""
+        return pick_device(self.settings.device)
 
     @property
     def metrics(self) -> list[MomentMetric]:
@@ -58,26 +54,6 @@ class MomentPlan:
     def coefficients(self) -> list[float]:
         """c_m of each metric, as in `Quadratic`."""
         return moment_coefficients(self.diversity, self.size)
-
-    @property
-    def constant(self) -> float:
-        """−Σ scale·zero over all terms: the objective is the quadratic's value plus this."""
-        return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
-
-
-@dataclass(frozen=True, eq=False)
-class MomentState(Round):
-    """The state of a round."""
-
-    plan: MomentPlan | None = None
-    moments: Sequence[torch.Tensor] = ()
-    chosen: Sequence[torch.Tensor] = ()  # moments of the selection
-
-    @property
-    def here(self) -> MomentPlan:
-        """The plan, on this worker's device."""
-        assert self.plan is not None
-        return replace(self.plan, device=pick_device(self.config.selection.device))
 
 
 def can_sum_moments(settings: ResolvedSelect) -> bool:
@@ -101,22 +77,27 @@ def read_undecided(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's features of the documents `at`, and the moments of those that are selected beside them
     (`inside`)."""
     at, inside = group.given("at", "inside")
-    features, base = mapped(_features(state, group)), {}
-    if state.plan is not None:
-        plan, rows = state.here, np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
-        pool = Pool(features[rows], np.zeros(len(rows)), device=plan.device)
-        mass = torch.from_numpy((weights_of(state.settings, group.shard) * inside)[rows])
-        sums = (metric.sum_over(pool, mass, torch.float32) for metric in plan.metrics)
-        base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(sums)}
-    return dict(features=features[at], **base)
+    features, rows = mapped(_features(state, group)), np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
+    pool = Pool(features[rows], np.zeros(len(rows)), device=state.device)
+    mass = torch.from_numpy((weights_of(state.settings, group.shard) * inside)[rows])
+    sums = (metric.sum_over(pool, mass, torch.float32) for metric in state.metrics)
+    return dict(features=features[at], **{f"base_{place}": each.cpu().numpy() for place, each in enumerate(sums)})
 
 
 @hands_on("marginals")
 def measure_marginal_values(state: MomentState, group: Group) -> dict[str, np.ndarray]:
     """Map: a group's marginal values (n,)."""
-    [multiplicity], plan = group.given("multiplicity"), state.here
+    [multiplicity] = group.given("multiplicity")
     pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
-    value = value_marginally(plan, pool, weights, on_device(plan.device, state.moments), multiplicity)
+    # A price charges the self-term 2·multiplicity times. Adding or removing a whole document costs it once.
+    self_terms = torch.zeros(len(pool), dtype=torch.float64)
+    for c, metric in zip(state.coefficients, state.metrics, strict=True):
+        if metric.vector:
+            self_terms += c  # rows have unit length, so nothing needs to be read
+            continue
+        for part, rows in pool.blocks():
+            self_terms[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
+    value = _prices_at(state, group, pool, state.moments) + (2 * multiplicity - 1) * weights * self_terms.numpy()
     return {"marginal": value}
 
 
@@ -125,7 +106,7 @@ def _features(state: MomentState, group: Group) -> str:
 
 
 def _pool(state: MomentState, group: Group) -> Pool:
-    return Pool(mapped(_features(state, group)), quality_of(group.shard), device=state.here.device)
+    return Pool(mapped(_features(state, group)), quality_of(group.shard), device=state.device)
 
 
 @hands_on("measured")
@@ -137,49 +118,30 @@ def measure_selection(state: MomentState, group: Group) -> dict[str, np.ndarray]
     group's `thresholds` (n,), about the dual prices, are computed again in float64.
     """
     selected, thresholds = group.given("selected", "thresholds")
-    plan = state.here
-    relaxed, chosen = on_device(plan.device, state.moments), on_device(plan.device, state.chosen)
     pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
     index, mass = torch.from_numpy(np.flatnonzero(selected)), torch.from_numpy(weights * selected)
     arrays = {}
-    for number, metric in enumerate(plan.metrics):
+    for number, metric in enumerate(state.metrics):
         arrays[f"moment_{number}"] = metric.sum_over(pool, mass).cpu().numpy()
         if isinstance(metric, DiSF):
             pair = metric.exact_sums(pool.rows(index, torch.float64))
             arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
-    linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
-    price, error = priced(pool, plan.metrics, plan.coefficients, linear, relaxed, errors=True)
+    linear = torch.from_numpy(state.linear(group.shard) / state.size)
+    relaxed = on_device(state.device, state.moments)
+    price, error = priced(pool, state.metrics, state.coefficients, linear, relaxed, errors=True)
     most = price + error
     near = (most > torch.from_numpy(thresholds)).nonzero()[:, 0]
     if not pool.is_small:
         at = near.to(pool.device)
-        exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
+        exact, error = priced(pool, state.metrics, state.coefficients, linear[near], relaxed, at, errors=True)
         most[near] = exact + error
-    return dict(relaxed=most.numpy(), price=prices_at(plan, pool, chosen), **arrays)
+    return dict(relaxed=most.numpy(), price=_prices_at(state, group, pool, state.chosen), **arrays)
 
 
-def value_marginally(
-    plan: MomentPlan, pool: Pool, weights: np.ndarray, moments: Sequence[torch.Tensor], multiplicity: np.ndarray
-) -> np.ndarray:
-    """(n,) float64: each document's marginal value to a selection of these moments, per unit of the budget.
-
-    multiplicity: (n,) how often each document counts in the moments. Its price charges the self-term 2·multiplicity
-    times. Adding or removing a whole document costs it once. The difference is corrected here.
-    """
-    self_terms = torch.zeros(len(pool), dtype=torch.float64)
-    for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
-        if metric.vector:
-            self_terms += c  # rows have unit length, so nothing needs to be read
-            continue
-        for part, rows in pool.blocks():
-            self_terms[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
-    return prices_at(plan, pool, moments) + (2 * multiplicity - 1) * weights * self_terms.numpy()
-
-
-def prices_at(plan: MomentPlan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+def _prices_at(state: MomentState, group: Group, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     """(n,) float64: prices per unit of the budget, at a selection of these moments."""
-    linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
-    return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
+    linear, there = torch.from_numpy(state.linear(group.shard) / state.size), on_device(state.device, moments)
+    return exact_price(pool, state.metrics, state.coefficients, linear, there).numpy()
 
 
 # ---------------------------------------------------------------- the undecided
@@ -204,41 +166,29 @@ class UndecidedSolution(NamedTuple):
     relaxed: Ascent
     moments: list[torch.Tensor]  # of the mask, computed from prepared rows (bf16 for DiSF)
     level: float  # the budget's dual price where the bound is attained
-    dual: LimitDuals
+    dual: np.ndarray  # (R,) the limits' dual prices there
     history: list[dict[str, float]]
 
 
 def solve_undecided(state: MomentState, posed: UndecidedProblem) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
-    plan, history = state.here, list[dict[str, float]]()
+    history: list[dict[str, float]] = []
     features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
-    pool = Pool(features, np.zeros(len(features)), device=plan.device)
+    pool = Pool(features, np.zeros(len(features)), device=state.device)
     problem = Quadratic(
-        [prepare(metric, pool) for metric in plan.metrics],
-        plan.coefficients,
+        [prepare(metric, pool) for metric in state.metrics],
+        state.coefficients,
         torch.from_numpy(posed.linear),
         Feasible(posed.limits),
-        on_device(plan.device, posed.base),
+        on_device(state.device, posed.base),
         posed.offset,
     )
-
-    def record(step: dict[str, float]) -> None:
-        history.append({name: value + plan.constant for name, value in step.items()})
-
-    relaxed = relaxation.relax_mask(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
-    chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
-    at = dual_prices_of(problem, problem.price(relaxed.best))
+    relaxed = relaxation.relax_mask(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, history.append)
+    chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, history.append)
+    _, dual = problem.feasible.answer(problem.price(relaxed.best))
     relaxed = replace(relaxed, moments=on_device("cpu", relaxed.moments), best=on_device("cpu", relaxed.best))
-    return UndecidedSolution(
-        chosen.numpy(), p.numpy(), relaxed, on_device("cpu", problem.moments(chosen.double())), *at, history=history
-    )
-
-
-def dual_prices_of(part: Quadratic, price: torch.Tensor) -> tuple[float, LimitDuals]:
-    """The budget's dual price and the limits', at these prices."""
-    _, dual = part.feasible.answer(price)
-    answers = part.feasible.answers
-    return dual.level, LimitDuals(dual.multipliers, float(answers.scale) if answers is not None else 1.0)
+    moments = on_device("cpu", problem.moments(chosen.double()))
+    return UndecidedSolution(chosen.numpy(), p.numpy(), relaxed, moments, dual.level, dual.multipliers, history)
 
 
 def on_device(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
