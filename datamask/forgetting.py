@@ -15,7 +15,7 @@ from datamask.changes import compare
 from datamask.config import Config, change_settings, over_release, validate
 from datamask.corpus.read import corpus_schema
 from datamask.engine import Engine
-from datamask.errors import ConfigError, InputError, several
+from datamask.errors import ConfigError, InputError, several, some
 from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
 from datamask.pipeline import STAGES
@@ -35,8 +35,8 @@ def forget_lists(
     """
     last = find_release(out)
     entries = [entry for kind, given in lists.items() for each in given for entry in forgotten.read_list(each, kind)]
-    taken = forgotten.record_entries(out, entries)
-    if entries and not taken:
+    left_out = forgotten.record_entries(out, entries)
+    if entries and len(left_out) == len(entries):
         raise InputError(f"none of {several(len(entries), 'entry', 'entries')} names a page, a site or a document")
     if forgotten.digest_of(out) is None:
         raise ConfigError("nothing is to be forgotten; give --urls, --domains, --ids or --texts")
@@ -57,7 +57,7 @@ def forget_lists(
             return unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
         found = Run(stages, plan, out, previous).publish()
     counts = count_forgotten(last, find_release(found["release"]))
-    return found | {"forgotten": counts | {"entries": taken, "left_out": len(entries) - taken}}
+    return found | {"forgotten": counts | {"entries": len(entries) - len(left_out), "left_out": left_out}}
 
 
 def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder) -> int:
@@ -112,12 +112,13 @@ def _are(release: ReleaseFolder, shard: str, column: str, value: str) -> np.ndar
     return np.asarray(pa.compute.fill_null(equal, False), bool)
 
 
-def told(counts: dict[str, int], output: str) -> Iterable[str]:
+def told(counts: dict[str, Any], output: str) -> Iterable[str]:
     """What the command says at its end."""
     yield (
         f"forgotten: {several(counts['documents'], 'document')}, {counts['were_chosen']:,} of them in the last "
         f"release; {counts['entered']:,} took their place, {counts['left_besides']:,} others left"
     )
-    if counts["left_out"]:
-        yield f"{several(counts['left_out'], 'entry', 'entries')} of the lists name no page, site or document"
+    if named := counts["left_out"]:
+        what = several(len(named), "entry", "entries")
+        yield f"left out: {what} of the lists that can be no page, site or document ({some(named, 5)})"
     yield f"older releases and work/ may still hold them: datamask clean {output} --yes"

@@ -134,7 +134,7 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
     try:
         stored = storage.read_json(storage.join(work, RECORD))
         shards = from_json(stored["plan"]).shards
-        outputs = [{name: Output(**value) for name, value in found.items()} for found in stored["outputs"]]
+        outputs = [_here(found, work) for found in stored["outputs"]]
         all_files = [ShardFiles(shard, **found) for shard, found in zip(shards, outputs, strict=True)]
         config = validate(stored["config"], storage.join(work, RECORD))
     except (KeyError, TypeError, ValueError) as error:
@@ -148,6 +148,15 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
                 where = output.path if output else f"shard {files.shard.name}"
                 raise InputError(f"{where}: gone since the last run; `datamask curate` again makes what is missing")
     return all_files, config, work
+
+
+def _here(stored: dict[str, dict[str, Any]], work: str) -> dict[str, Output]:
+    """A shard's files in the work folder as it is called now: the run may have had another working directory."""
+    before = stored["index"]["path"].rpartition("index/")[0]
+    return {
+        name: Output(**value | {"path": storage.join(work, value["path"].removeprefix(before))})
+        for name, value in stored.items()
+    }
 
 
 def _outputs(files: ShardFiles) -> dict[str, Output]:

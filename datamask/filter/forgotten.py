@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -133,11 +133,12 @@ def folder_of(work: str) -> str:
     return storage.join(work.removesuffix("/").removesuffix("work").rstrip("/"), FOLDER)
 
 
-def record_entries(out: str, entries: Iterable[Entry]) -> int:
-    """Adds entries to an output folder's record, and returns how many it has taken: others name nothing (a domain of
-    one word, an empty line)."""
+def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
+    """Adds entries to an output folder's record, and returns those that name nothing: a domain of one word, an empty
+    line."""
     rows: list[dict[str, Any]] = []
     given = [entry for entry in entries if entry.text]
+    left_out: list[str] = [entry.text for entry in entries if not entry.text]
     texts = [entry for entry in given if entry.kind == "texts"]
     named = [entry for entry in given if entry.kind != "texts"]
     addresses, hosts = normalise_addresses(pa.array([entry.text for entry in named], pa.string()))
@@ -145,13 +146,15 @@ def record_entries(out: str, entries: Iterable[Entry]) -> int:
         value = {"urls": address, "domains": host}.get(entry.kind, entry.text)
         if value and not (entry.kind == "domains" and "." not in value):
             rows.append({"kind": entry.kind, "value": value, "list": entry.list, "entry": entry.text})
+        else:
+            left_out.append(entry.text)
     if texts:
         array = pa.array([entry.text for entry in texts], pa.string())
         signed = sign_texts(pa.array(range(len(texts)), pa.int64()), array).to_pylist()
         for entry, hashed, sign in zip(texts, text_hashes(array), signed, strict=True):
             rows.append(text_row(hashed, entry.list, f"text {entry.number}", sign))
     write_rows(out, rows)
-    return len(rows)
+    return left_out
 
 
 def text_row(text_hash: bytes, list_: str, entry: str, signature: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.corpus.plan import Plan, to_json
 from datamask.errors import ConfigError, InputError, StorageError
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import duplicate_rounds as rounds
@@ -25,7 +24,7 @@ from datamask.filter import verify_pairs as verify
 from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
 from datamask.pipeline import STAGES
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, record
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
 
@@ -224,23 +223,16 @@ def test_what_an_earlier_release_selected_stays_and_its_copies_fall_here(tmp_pat
     output = storage.write_output(f"{work}/masks/m.parquet", "m", masks.schema, [masks])
     embedded = storage.write_output(f"{work}/embeddings/e.parquet", "e", masks.schema, [masks])
     earlier = [replace(earlier[0], masks=output, embeddings=embedded)]
-    outputs = {"index": None, "embeddings": None, "scores": None, "filters": None, "masks": None, "signatures": None}
-    for name in outputs:
-        found = getattr(earlier[0], name)
-        outputs[name] = {"path": found.path, "key": found.key, "rows": found.rows}
-    record = {
-        "config": config.model_dump(mode="json"),
-        "plan": to_json(Plan((earlier[0].shard,))),
-        "outputs": [outputs],
-    }
-    storage.write_json(f"{work}/shards.json", record)
-    against = {"duplicates": {"against": [str(tmp_path / "earlier")]}}
+    record(work, earlier, config)
+    (tmp_path / "moved").mkdir()  # a folder has another name from another working directory
+    Path(work).rename(tmp_path / "moved" / "work")
+    against = {"duplicates": {"against": [str(tmp_path / "moved")]}}
     shards = [[noisy(document(1), 0.03), document(2), document(3) + " And a sentence more.", document(9)]]
     files, config, work = corpus(tmp_path / "now", shards, **against)
     rows = storage.read_table(find_duplicates(files, config, work)[0].path).to_pylist()
     assert [row["chunk_id"] for row in rows] == [0, 2]
     assert [row["duplicate_of"] for row in rows] == [0, 2]
-    assert all(row["duplicate_of_shard"].startswith(str(tmp_path / "earlier")) for row in rows)
+    assert all(row["duplicate_of_shard"].startswith(str(tmp_path / "moved")) for row in rows)
 
 
 def test_alarm_names_the_group_and_stops_if_told_to(tmp_path, caplog):

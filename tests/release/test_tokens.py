@@ -513,8 +513,10 @@ def test_mistakes_are_one_message(made, tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": 1}')
     with pytest.raises(ModelError, match="is broken"):
         write_tokens(release, str(tmp_path), TokenOptions("npy"), str(tmp_path))
-    with pytest.raises(ModelError, match="no such folder"):
-        write_tokens(release, str(tmp_path / "absent"), TokenOptions("npy"), str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    for name, says in {"absent": "no such folder", "empty": "the folder has no tokenizer.json"}.items():
+        with pytest.raises(ModelError, match=says):
+            write_tokens(release, str(tmp_path / name), TokenOptions("npy"), str(tmp_path))
     copied = tmp_path / "copied"
     shutil.copytree(release.path, copied)
     with pytest.raises(ConfigError, match="--to FOLDER"):

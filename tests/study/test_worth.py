@@ -79,7 +79,9 @@ def test_a_copy_of_what_is_there_is_worth_nothing(out: Path, tmp_path: Path) -> 
 def test_what_must_be_forgotten_is_not_new(out: Path, added: Path, tmp_path: Path, found: Worth) -> None:
     copytree(out, tmp_path / "out")
     urls = [url for url in pq.read_table(added)["url"].to_pylist() if url][:30]
-    assert forgotten.record_entries(str(tmp_path / "out"), [forgotten.Entry("urls", url, "list", 1) for url in urls])
+    assert not forgotten.record_entries(
+        str(tmp_path / "out"), [forgotten.Entry("urls", url, "list", 1) for url in urls]
+    )
     less = find_worth([str(added)], str(tmp_path / "out"))
     assert less.lost["forgotten"] > 0 and less.rows == less.added + sum(less.lost.values()) and less.added < found.added
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,11 @@ def tokenizer_of(name: str, text: str, configured: str | None, end: str | None) 
         ) from error
     ending = end or next((one for one in (configured, *ENDS) if one in vocabulary), None)
     if ending is None or ending not in vocabulary:
-        special = [token for token in vocabulary if token.startswith(("<", "["))][:20]
+        special = sorted(token for token in vocabulary if re.fullmatch(r"<[^<>]+>|\[[^][]+\]", token))[:20]
         what = f"has no token {end}" if end else "names no token that ends a document"
         raise ConfigError(
-            f"tokenizer {name} {what}; give one that it has: --end-token TOKEN (it has {', '.join(special) or 'none'})",
+            f"tokenizer {name} {what}; give one that it has: --end-token TOKEN "
+            f"(its special ones: {', '.join(special) or 'none, so any other'})",
             valid=special,
             next=["--end-token"],
         )
@@ -83,7 +85,8 @@ def document_tokenizer(found: FoundTokenizer) -> DocumentTokenizer:
 def _read_hub(name: str) -> tuple[str, str | None]:
     """What its tokenizer.json would hold, and its eos_token: by transformers, which knows older files too."""
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise ModelError(f"tokenizer {name}: no such folder or file", path=name)
+        what = "the folder has no tokenizer.json" if Path(name).expanduser().is_dir() else "no such folder or file"
+        raise ModelError(f"tokenizer {name}: {what}", path=name)
     with loading("tokenizer", name):
         from transformers import AutoTokenizer
 
