@@ -12,9 +12,9 @@ FITS = {"datamask.encoders.choose._fit_tokens", "datamask.quality.prepare._texts
 # of documents that were paired, of some of each topic, of those that are published, of examples: all of a small corpus
 OF_SOME = {
     "datamask.filter.duplicate_rounds._texts_of",
-    "datamask.selection.topics.documents",
+    "datamask.selection.topics.column",
     "datamask.release.data_files._documents",
-    "datamask.corpus.rows.corpus_rows",
+    "datamask.report.embedding_sample.read_rows",
 }
 
 
