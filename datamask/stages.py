@@ -153,9 +153,12 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
 def _here(stored: dict[str, dict[str, Any]], work: str) -> dict[str, Output]:
     """A shard's files in the work folder as it is called now: the run may have had another working directory."""
     before = stored["index"]["path"].rpartition("index/")[0]
+    outputs = {name: Output(**value) for name, value in stored.items()}
+    if not before:
+        return outputs
     return {
-        name: Output(**value | {"path": storage.join(work, value["path"].removeprefix(before))})
-        for name, value in stored.items()
+        name: replace(output, path=storage.join(work, output.path.removeprefix(before)))
+        for name, output in outputs.items()
     }
 
 

@@ -11,6 +11,7 @@ import torch
 from datamask.config import Select
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
+from datamask.selection.problem.limits import LENGTH
 from datamask.selection.problem.pool import Pool
 from tests.selection.instances import FAMILIES, instance
 
@@ -47,9 +48,11 @@ def feasible(limits: str, seed: int) -> torch.Tensor:
     allowed = torch.tensor([not problem.limits.violations(mask) for mask in EVERY.numpy()])
     if problem.unit == "documents":
         allowed &= EVERY.sum(1) == problem.size
-    if (length := problem.limits.length) is not None:  # strictly: `violations` forgives a document
-        total = EVERY.double() @ torch.from_numpy(length.coefficients)
-        allowed &= (length.low <= total) & (total <= length.high)
+    if LENGTH in problem.limits.names:  # strictly: `violations` forgives a document
+        place = problem.limits.names.index(LENGTH)
+        [own] = [kind for kind in problem.limits.kinds if (kind.codes == place).all()]
+        total = EVERY.double() @ torch.from_numpy(own.coefficients).double()
+        allowed &= (float(problem.limits.low[place]) <= total) & (total <= float(problem.limits.high[place]))
     return EVERY[allowed]
 
 
@@ -70,7 +73,7 @@ def test_no_selection_exceeds_the_bound(family, limits, algorithm):
         assert found.upper_bound is not None
         slack = 1e-5 * (1 + abs(best))  # prices are float32
         assert best <= found.upper_bound + slack, (seed, lamb)
-        if problem.limits.length is None:
+        if LENGTH not in problem.limits.names:
             assert found.objective <= best + slack, (seed, lamb)
     assert compared > 50
 
