@@ -75,7 +75,7 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
         hits = named_documents(files, settings, requests, schema)
         there = np.unique(hits["document"])
         if len(there) and files.shard.name in shards:  # else it failed in the last release
-            there = there[~_are(last, files.shard.name, "reason", forgotten.REASON)[there]]
+            there = there[~_are(last.decisions(files.shard.name, ["reason"]), "reason", forgotten.REASON)[there]]
         named += len(there)
         told = {entry: requests.told(entry) for entry in np.unique(hits["entry"]).tolist()}
         hits = hits[[told[entry]["kind"] != "texts" for entry in hits["entry"].tolist()]] if len(hits) else hits
@@ -96,8 +96,11 @@ def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, in
     found = dict.fromkeys(("documents", "were_chosen", "left_besides", "entered"), 0)
     shards = before.manifest()["conservation"]["shards"]
     for shard in sorted(after.manifest()["conservation"]["shards"]):
-        gone, chosen = _are(after, shard, "reason", forgotten.REASON), _are(after, shard, "outcome", "selected")
-        was = _are(before, shard, "outcome", "selected") if shard in shards else np.zeros(len(chosen), bool)
+        now = after.decisions(shard, ["outcome", "reason"])
+        gone, chosen = _are(now, "reason", forgotten.REASON), _are(now, "outcome", "selected")
+        was = np.zeros(len(chosen), bool)
+        if shard in shards:
+            was = _are(before.decisions(shard, ["outcome"]), "outcome", "selected")
         counts = {"documents": gone}
         if len(was) == len(chosen):
             counts |= {"were_chosen": was & gone, "left_besides": was & ~gone & ~chosen, "entered": chosen & ~was}
@@ -106,9 +109,9 @@ def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, in
     return found
 
 
-def _are(release: ReleaseFolder, shard: str, column: str, value: str) -> np.ndarray:
-    """Which rows of a shard have this value among their decisions, (rows,) bool."""
-    equal = pa.compute.equal(release.decisions(shard, [column])[column], value)
+def _are(decisions: pa.Table, column: str, value: str) -> np.ndarray:
+    """(rows,) bool: which rows' decisions have this value."""
+    equal = pa.compute.equal(decisions[column], value)
     return np.asarray(pa.compute.fill_null(equal, False), bool)
 
 

@@ -103,8 +103,8 @@ def library() -> str:
     text = bundled.stdout.decode() if bundled.returncode == 0 else vl_convert.javascript_bundle(LIBRARY)
     text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     if kept:
-        with suppress(OSError, StorageError), storage.publish(str(kept)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with suppress(OSError, StorageError):
+            storage.write_content(str(kept), text)
     return text
 
 

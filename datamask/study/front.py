@@ -181,10 +181,8 @@ def write_front(folder: str, front: Sweep) -> dict[str, str]:
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], front.as_json())
     storage.write_content(paths["page"], render(front))
-    with storage.publish(paths["picture"]) as temporary:
-        temporary.write_bytes(
-            draw_png(themes.picture(front_chart(front), "Quality against diversity for λ from 0 to 1"))
-        )
+    picture = themes.picture(front_chart(front), "Quality against diversity for λ from 0 to 1")
+    storage.write_content(paths["picture"], draw_png(picture))
     return paths
 
 

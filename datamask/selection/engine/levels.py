@@ -26,7 +26,7 @@ from scipy.optimize import linprog, lsq_linear
 from scipy.sparse import csr_array, vstack
 
 from datamask.errors import InputError
-from datamask.selection.problem.limits import LENGTH, Limits
+from datamask.selection.problem.limits import Limits
 
 STEPS = 60  # Newton steps of the levels of one column's values at most
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
@@ -142,7 +142,7 @@ class Levels:
     def solve_quickly(self, z: torch.Tensor, link: Link, sure: bool = False) -> DualSolution | None:
         """As `solve`, but None where limits of several kinds are solved together and Newton's steps fail (unless
         `sure`)."""
-        if len(self.limits.kinds) == 1 and LENGTH not in self.limits.names:
+        if self.limits.one_column:
             self.level, self.multipliers = self._column(self.limits.kinds[0].codes, z, link)
         else:
             x, done = solve_jointly(self, z, link, np.append(self.level, self.multipliers), JOINTLY)

@@ -188,7 +188,7 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
 
     :raises InputError: no selection holds the limits.
     """
-    if limits.fill_in_order:
+    if limits.counted and limits.one_column:
         return fill_one(limits, order)
     if limits:
         value = np.empty(len(order))
@@ -275,7 +275,7 @@ def repair_selection(limits: Limits, value: np.ndarray, start: np.ndarray) -> np
 
     :raises InputError: no selection is within the limits.
     """
-    if limits.fill_in_order:
+    if limits.counted and limits.one_column:
         return fill_one(limits, np.argsort(-value, kind="stable"))
     nearest = np.argsort(np.abs(value), kind="stable")
     window = WINDOW

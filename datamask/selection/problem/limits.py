@@ -30,7 +30,7 @@ GRAIN = 1e-9  # allowance for rounding errors of the sums, as a share of the bud
 LENGTH = "length"  # name of the limit on length
 
 
-class Kind(NamedTuple):
+class LimitKind(NamedTuple):
     """One kind of limit: a column's quotas, or the bound on length."""
 
     codes: np.ndarray  # (N,) int64: of which limit a document is part; limits are numbered through all kinds
@@ -64,7 +64,7 @@ class Limits:
     low: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,)
     high: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,)
     scale: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,) mean coefficient per unit of the budget
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[LimitKind, ...] = ()
     slack: float | None = None  # `unspent`, where it is given: that of the whole problem of which this is a part
 
     def __bool__(self) -> bool:
@@ -76,9 +76,9 @@ class Limits:
         return bool((self.weights == 1).all())
 
     @property
-    def fill_in_order(self) -> bool:
-        """Whether one column's quotas are all limits, and documents are counted: then taking the best holds them."""
-        return self.counted and len(self.kinds) == 1 and LENGTH not in self.names
+    def one_column(self) -> bool:
+        """Whether one column's quotas are all limits."""
+        return len(self.kinds) == 1 and LENGTH not in self.names
 
     @cached_property
     def unspent(self) -> float:
@@ -89,7 +89,7 @@ class Limits:
 
     def at(self, index: np.ndarray) -> Limits:
         """The same limits on the documents `index` (n,) alone."""
-        kinds = tuple(Kind(each.codes[index], each.coefficients[index]) for each in self.kinds)
+        kinds = tuple(LimitKind(each.codes[index], each.coefficients[index]) for each in self.kinds)
         return replace(self, weights=self.weights[index], kinds=kinds, slack=self.unspent)
 
     def spent(self, taken: np.ndarray) -> Spent:
@@ -116,7 +116,7 @@ class Limits:
 
     def repeated(self, most: int) -> Limits:
         """For documents that may each be taken up to `most` times: as one document of `most` times the weight."""
-        kinds = tuple(Kind(each.codes, each.coefficients * most) for each in self.kinds)
+        kinds = tuple(LimitKind(each.codes, each.coefficients * most) for each in self.kinds)
         return replace(self, weights=self.weights * most, kinds=kinds, slack=self._unspent(most))
 
     def copies(self, index: np.ndarray, most: int) -> Limits:
@@ -241,9 +241,9 @@ class LimitBounds:
         """The pool's limits, on documents of these lengths (n,) and codes."""
         tokens, ones = np.asarray(tokens, dtype=np.float64), np.ones(len(tokens))
         weights, others = (tokens, ones) if self.in_tokens else (ones, tokens)
-        kinds = [Kind(own, weights) for own in codes]
+        kinds = [LimitKind(own, weights) for own in codes]
         if LENGTH in self.whole.names:
-            kinds.append(Kind(np.full(len(tokens), len(self.whole.names) - 1), others))
+            kinds.append(LimitKind(np.full(len(tokens), len(self.whole.names) - 1), others))
         return replace(self.whole, weights=weights, kinds=tuple(kinds))
 
 
