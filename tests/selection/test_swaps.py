@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datamask.selection.engine.swaps import best_swaps
-from datamask.selection.problem.limits import Kind, Limits
+from datamask.selection.problem.limits import LimitKind, Limits
 
 
 def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndarray, Limits, np.ndarray]:
@@ -24,7 +24,7 @@ def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndar
         each = rng.integers(1, 5, count).astype(float)
         length = each[mask].sum()
         low, high = np.append(np.maximum(sums - 2, 0), length - 2), np.append(sums + 2, length + 2)
-        kinds = (Kind(codes, weights), Kind(np.full(count, 3), each))
+        kinds = (LimitKind(codes, weights), LimitKind(np.full(count, 3), each))
         limits = Limits(weights, size, ("a", "b", "c", "length"), low, high, np.ones(4), kinds, unspent)
     return kernel, rng.normal(size=count), limits, mask
 
