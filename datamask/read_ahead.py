@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -42,7 +43,7 @@ def read_ahead(
         if (make := next(remaining, None)) is not None:
             source = _Reader(make, held)
             begun.append(source)
-            waiting.append((source, pool.submit(source.run)))
+            waiting.append((source, pool.submit(copy_context().run, source.run)))
 
     for _ in range(readers):
         start()

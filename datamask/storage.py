@@ -508,7 +508,21 @@ def write_output(
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+    """Floats get neither dictionary nor statistics: hardly a value comes twice, and nobody asks for their bounds."""
+    kinds = {field.name: getattr(field.type, "value_type", field.type) for field in schema}
+    others = [name for name in leaves(schema) if not pa.types.is_floating(kinds[name.split(".")[0]])]
+    return pq.ParquetWriter(
+        path, schema, compression="zstd", write_page_checksum=True, use_dictionary=others, write_statistics=others
+    )
+
+
+def leaves(schema: pa.Schema) -> list[str]:
+    """Paths of the parquet columns, as ParquetWriter names them."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema):
+        pass
+    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [parquet.column(n).path for n in range(len(parquet))]
 
 
 @contextlib.contextmanager

@@ -206,7 +206,8 @@ def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: 
     if len(means) < 2:
         return vectors
     centre = (MEAN * means.mean(axis=0, dtype=np.float64)).astype(np.float32)
-    vectors, means = vectors - centre, means - centre
+    vectors = vectors - centre
+    means -= centre
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
     sizes = np.bincount(groups)
     largest = np.argsort(-sizes, kind="stable")[: vectors.shape[1] // 4]
@@ -221,7 +222,8 @@ def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: 
     left, _, right = np.linalg.svd(directions / np.sqrt(common)[:, None], full_matrices=False)
     axes = (left @ right).astype(np.float32)
     kept = np.sqrt(share / (1 - share) * (1 - common) / common).astype(np.float32)
-    return np.ascontiguousarray(vectors - ((vectors @ axes.T) * (1 - kept)) @ axes)
+    vectors -= ((vectors @ axes.T) * (1 - kept)) @ axes
+    return vectors
 
 
 def _members(groups: np.ndarray) -> scipy.sparse.csr_array:

@@ -205,8 +205,8 @@ class _Writer:
             schema,
             compression="zstd",
             compression_level=COMPRESSION_LEVEL,
-            use_dictionary=[name for name in _leaves(schema) if name not in plain],
-            write_statistics=[name for name in _leaves(schema) if name != "text"],
+            use_dictionary=[name for name in storage.leaves(schema) if name not in plain],
+            write_statistics=[name for name in storage.leaves(schema) if name != "text"],
         )
 
     def add(self, table: pa.Table) -> None:
@@ -235,12 +235,3 @@ class _Writer:
         if failed[0] is None:
             self.flush()
         self.writer.close()
-
-
-def _leaves(schema: pa.Schema) -> list[str]:
-    """Paths of the parquet columns, as ParquetWriter names them."""
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema):
-        pass
-    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    return [parquet.column(n).path for n in range(len(parquet))]
