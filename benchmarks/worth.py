@@ -1,12 +1,13 @@
-"""Whether `datamask worth` ranks twelve additions as a judge does that reads old and new text.
+"""Whether `datamask worth` ranks twelve additions as a network does that is trained on old and new text.
 
     python benchmarks/worth.py make --data '../shared/data/real/real-*.parquet' --to out/worth
     python benchmarks/worth.py rank --to out/worth --targets '../shared/data/tasks/*.jsonl.gz'
 
 `make` curates a part of the real corpus and writes the additions beside it: parts of sources that it holds and of
-sources and languages that it has not, a copy of what it holds, and junk. `rank` asks `find_worth` about each, then
-reads the release's choice and as many bytes of each addition, and correlates what was said with it (Kendall's τ).
-Every other set is read for that; with `--judged` the others are the targets that `find_worth` is given.
+sources and languages that it has not, a copy of what it holds, and junk. `rank` asks `find_worth` about each with every
+other item of each set as targets. On the items between, a network says what the truth is: trained on the release's
+choice and 200 kB of the addition, minus on as much of the choice alone. What was said is correlated with it
+(Kendall's τ).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +31,8 @@ from datamask.release.release_folder import find_release
 from datamask.run import curate
 from datamask.storage import expand_patterns
 from datamask.study.choices import _junk
-from datamask.study.coder import Coder, mean_bits
+from datamask.study.coder import mean_bits
+from datamask.study.network import Network, Size
 from datamask.study.targets import Target, cut_texts, read_targets
 from datamask.study.worth import find_worth
 from datamask.study.worth_judged import WorthJudging
@@ -46,8 +49,9 @@ BASE = {  # documents of the release's pool, by source
 }
 EACH = 250  # documents of an addition
 OLD, NEW = 900_000, 200_000  # bytes that are read of the release's choice and of an addition
-READS = 3  # orders of these
-JUDGING = WorthJudging(("coder",), bytes=2_000_000)  # with --judged
+READS = 3  # networks, each from other orders of these
+ITEMS = 48_000  # bytes of a set, half of which `find_worth` is given
+JUDGING = WorthJudging(("coder", "n-grams"), bytes=OLD + NEW)
 
 
 def additions(table: pa.Table, base: np.ndarray) -> dict[str, list[str]]:
@@ -90,46 +94,71 @@ def make(data: Sequence[str], to: Path) -> None:
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir(parents=True)
     pq.write_table(table.take(base), to / "base.parquet")
-    for name, texts in additions(table, base).items():
+    found = additions(table, base)
+    for name, texts in found.items():
         ids = [f"{name}-{number}" for number in range(len(texts))]
         pq.write_table(
             pa.table({"text": texts, "id": ids}), to / f"new-{name.replace(' ', '-').replace(',', '')}.parquet"
         )
+    used = {text for texts in found.values() for text in texts}
+    rest = np.setdiff1d(np.arange(len(table)), base)
+    others = [text for text in table["text"].take(rest).to_pylist() if text not in used]
+    pq.write_table(pa.table({"text": others}), to / "before.parquet")
     config = load_config(overrides=[f"corpus.input=[{to / 'base.parquet'}]", "select.token_ratio=0.3"])
     curate(config, str(to / "out"))
 
 
-def ask(path: Path, to: Path, old: Sequence[bytes], asked: Sequence[Target], within: Sequence[str]) -> dict[str, Any]:
-    """What `find_worth` says of an addition, and bits a byte after old and new, minus those after as much old."""
-    began = time.process_time()
-    found = find_worth([str(path)], str(to / "out"), within, JUDGING)
-    seconds = time.process_time() - began
-    new = [text.encode() for text in pq.read_table(path)["text"].to_pylist()]
-    size = sum(map(len, new))
-    read = []
+def halves(targets: Sequence[str], to: Path) -> tuple[list[str], list[Target]]:
+    """Files of every other item of each set, and the items between."""
+    files = [file for file in expand_patterns(targets) if "copa" not in file]  # of 5 kB
+    (to / "targets").mkdir(exist_ok=True)
+    given, left = [], []
+    for target in read_targets(files, ITEMS):
+        rows = [{"question": item.question.decode(), "answer": item.answer.decode()} for item in target.items[::2]]
+        given.append(str(to / "targets" / f"{target.name}.jsonl"))
+        Path(given[-1]).write_text("\n".join(map(json.dumps, rows)))
+        left.append(replace(target, items=target.items[1::2]))
+    return given, left
+
+
+def texts_of(path: Path) -> list[bytes]:
+    return [text.encode() for text in pq.read_table(path, columns=["text"])["text"].to_pylist()]
+
+
+def network_reads(to: Path, paths: Sequence[Path], asked: Sequence[Target]) -> dict[str, float]:
+    """Bits a byte after old and each addition, minus those after as much old; the mean of `READS`."""
+    release = Path(find_release(str(to / "out")).path)
+    old = [text for path in sorted(release.glob("data/*/*.parquet")) for text in texts_of(path)]
+    before = texts_of(to / "before.parquet")
+    found: dict[str, list[float]] = {path.stem: [] for path in paths}
     for seed in range(READS):
-        added = cut_texts(new * (1 + NEW // size), NEW, seed)
-        both = mean_bits(Coder().read(cut_texts(old, OLD, seed) + added, asked))
-        read.append(both - mean_bits(Coder().read(cut_texts(old, OLD + NEW, seed), asked)))
-    return {**found.as_json(), "read": float(np.mean(read)), "seconds": seconds, "size": size}
+        network = Network(Size.tiny(), before, "cpu", seed, before)
+        alone = mean_bits(network.read(cut_texts(old, OLD + NEW, seed), asked))
+        for path in paths:
+            new = texts_of(path)
+            added = cut_texts(new * (1 + NEW // sum(map(len, new))), NEW, seed)
+            found[path.stem].append(mean_bits(network.read(cut_texts(old, OLD, seed) + added, asked)) - alone)
+        print(f"network {seed + 1} of {READS} has read", file=sys.stderr, flush=True)
+    return {name: float(np.mean(reads)) for name, reads in found.items()}
 
 
-def rank(to: Path, targets: Sequence[str], judged: bool, part: int) -> None:
-    files = [file for file in expand_patterns(targets) if "gsm8k" not in file and "copa" not in file]
-    asked = read_targets(files[1::2], 24_000)
-    release = find_release(str(to / "out"))
-    old = [
-        row["text"].encode()
-        for path in Path(release.path).glob("data/*/*.parquet")
-        for row in pq.read_table(path, columns=["text"]).to_pylist()
-    ]
+def rank(to: Path, targets: Sequence[str]) -> None:
+    given, left = halves(targets, to)
     paths = sorted(to.glob("new-*.parquet"))
-    for path in paths[part:] + paths[:part]:
-        if not path.with_suffix(".json").exists():
-            said = ask(path, to, old, asked, files[::2] if judged else [])
-            path.with_suffix(".json").write_text(json.dumps(said))
-    rows = {path.stem.removeprefix("new-"): json.loads(path.with_suffix(".json").read_text()) for path in paths}
-    head = ["addition", "says", "new", "of the pool", "of the choice", "gain", "coder, old + new", "processor s"]
+    rows = {}
+    for path in paths:
+        began = time.process_time()
+        found = find_worth([str(path)], str(to / "out"), given, JUDGING)
+        rows[path.stem] = found.as_json() | {
+            "seconds": time.process_time() - began,
+            "size": sum(map(len, texts_of(path))),
+            "judges": {judge.judge: judge.difference for judge in found.judged.judges} if found.judged else {},
+        }
+        print(f"{path.stem}: {found.says}", file=sys.stderr, flush=True)
+    for name, read in network_reads(to, paths, left).items():
+        rows[name]["read"] = read
+    judges = JUDGING.judges
+    head = ["addition", "says", "new", "of the pool", "of the choice", "gain", *judges, "network", "processor s"]
     print(f"| {' | '.join(head)} |\n|---|---|{'--:|' * (len(head) - 2)}")
     for name, row in sorted(rows.items(), key=lambda item: item[1]["read"]):
         cells = [
@@ -138,8 +167,9 @@ def rank(to: Path, targets: Sequence[str], judged: bool, part: int) -> None:
             f"{row['pool_share']:.1%}",
             f"{row['taken_share']:.1%}",
         ]
-        cells += [f"{row['gain']:+.3f}", f"{row['read']:+.4f}", f"{row['seconds']:.1f}"]
-        print(f"| {name} | {' | '.join(cells)} |")
+        cells += [f"{row['gain']:+.3f}", *(f"{row['judges'].get(judge, 0):+.4f}" for judge in judges)]
+        cells += [f"{row['read']:+.4f}", f"{row['seconds']:.1f}"]
+        print(f"| {name.removeprefix('new-')} | {' | '.join(cells)} |")
     megabytes = sum(row["size"] for row in rows.values()) / 1e6
     print(f"\n{sum(row['seconds'] for row in rows.values()) / megabytes:.1f} processor seconds a megabyte asked about.")
     ranked = {
@@ -147,10 +177,8 @@ def rank(to: Path, targets: Sequence[str], judged: bool, part: int) -> None:
         "that over the share of the pool": [row["taken_share"] / max(row["pool_share"], 1e-9) for row in rows.values()],
         "gain of the objective": [row["gain"] for row in rows.values()],
     }
-    if judged:
-        for place, judge in enumerate(next(iter(rows.values()))["judged"]["judges"]):
-            said = [row["judged"]["judges"][place]["difference"] for row in rows.values()]
-            ranked[f"{judge['judge']}, by the other targets"] = [-difference for difference in said]
+    for judge in judges:
+        ranked[f"{judge}, by the other items"] = [-row["judges"].get(judge, 0) for row in rows.values()]
     print("\n| ranked by | Kendall's τ |\n|---|--:|")
     for what, values in ranked.items():
         print(f"| {what} | {kendalltau(values, [-row['read'] for row in rows.values()]).statistic:.2f} |")
@@ -162,13 +190,11 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["../shared/data/real/real-*.parquet"])
     parser.add_argument("--to", type=Path, default=Path("out/worth"))
     parser.add_argument("--targets", nargs="+", default=["../shared/data/tasks/*.jsonl.gz"])
-    parser.add_argument("--judged", action="store_true", help="judges read the choices too, as with --targets")
-    parser.add_argument("--part", type=int, default=0, help="addition to begin with, where several run side by side")
     options = parser.parse_args()
     if options.what == "make":
         make(options.data, options.to)
     else:
-        rank(options.to, options.targets, options.judged, options.part)
+        rank(options.to, options.targets)
 
 
 if __name__ == "__main__":

@@ -82,14 +82,14 @@ def worth(
     against: Annotated[str, typer.Option(help="An output folder of `datamask curate`, whose work/ is still there.")],
     targets: Annotated[
         list[str] | None,
-        typer.Option(help="Texts from outside both, on which judges read a choice with NEW beside one without."),
+        typer.Option(help="Texts from outside both: what judges say of them after the choice with NEW and without."),
     ] = None,
     judges: Annotated[
         list[str] | None, typer.Option("--judge", help="coder, n-grams, network; several times. [coder, n-grams]")
     ] = None,
     draws: Annotated[int, typer.Option(help="Random choices for the controls, at least 8.")] = 8,
     bytes_: Annotated[
-        int | None, typer.Option("--bytes", min=1000, help="Of every choice; by default the smaller choice's.")
+        int | None, typer.Option("--bytes", min=1000, help="Of every reading; give one number to compare additions.")
     ] = None,
     to: Annotated[
         str | None,

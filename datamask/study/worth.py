@@ -6,7 +6,8 @@
 It is a refresh that publishes nothing. The new rows are read, embedded and scored by what the release fitted, in a work
 folder of their own. Then copies are found, and two choices are made at the release's own budget by the same search:
 from old and new, and from the old alone. Nothing lies in the release's folder afterwards that was not there before, and
-of its texts only those are read that may be copies, and with targets those that judges read.
+of its texts only those are read that may be copies, and with targets those that judges read: its choice with the new
+documents and without.
 """
 
 from __future__ import annotations
@@ -82,11 +83,12 @@ class Worth:
     @property
     def says(self) -> str:
         """worth adding, not worth adding, or not told apart; see docs/howto-worth.md."""
+        heard = self.judged.says if self.judged else ""
+        if heard in ("better", "worse"):
+            return "worth adding" if heard == "better" else "not worth adding"
         if not self.added or self.taken_share < PASSED_OVER * self.pool_share:
             return "not worth adding"
-        if self.judged is not None:
-            return {"better": "worth adding", "worse": "not worth adding"}.get(self.judged.says, "not told apart")
-        return "worth adding"
+        return "not told apart" if self.judged else "worth adding"
 
     def as_json(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
@@ -105,7 +107,7 @@ def find_worth(
 
     :param new: files, folders or globs.
     :param against: an output folder of `datamask curate`, whose work/ is still there.
-    :param targets: files of texts on which judges read a choice with the new beside one without.
+    :param targets: files of texts that judges read after the release's choice with the new documents and without.
     :param work: a folder for what is computed, so that a second call finds it; None: one that goes afterwards.
     :raises InputError: no release there, its work/ is gone or of another run, or `new` cannot be read.
     :raises ConfigError: the release's choice is made shard by shard, or its settings name code that may not run.
@@ -138,8 +140,8 @@ def find_worth(
         progress("evaluating both choices")
         gain = _gain(candidates, before, after, config)
         judged = None
-        if targets:
-            judged = judge_worth(both, candidates, (after, before), config, targets, judging, progress)
+        if targets and sum(map(len, candidates[len(old) :])):
+            judged = judge_worth(both, candidates, before[: len(old)], config, targets, judging, progress)
         return _counted(release.version, fresh, len(old), candidates, after, config, gain, judged)
 
 

@@ -1,4 +1,8 @@
-"""What judges read of a choice with the new documents beside one without: bits a byte of targets, with controls."""
+"""What judges read of the new documents: bits a byte of targets after the release's choice with them, and without.
+
+Both have the same bytes; a fifth of the one is new. Of a choice from old and new a small addition is a share too small
+for any judge to hear, and which documents of it are chosen is told by the choice itself.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,23 @@ import numpy as np
 
 from datamask.config import Config
 from datamask.corpus.rows import corpus_rows
+from datamask.errors import InputError
 from datamask.selection.sharded.candidates import Candidates
 from datamask.stages import ShardFiles
 from datamask.storage import expand_patterns
-from datamask.study.choices import bytes_of
+from datamask.study.choices import SHARE as SPOILED
+from datamask.study.choices import rows_of
+from datamask.study.inference import Draw, Trial
 from datamask.study.overlap import without_overlap
 from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices
-from datamask.study.targets import read_targets
-from datamask.study.verdict import conclude
+from datamask.study.targets import BETWEEN, cut_texts, read_targets
+from datamask.study.verdict import controls
 
 WITH, WITHOUT = "with the new", "without"
-DRAWN = 3  # times the bytes of a choice that random draws are taken from
+SHARE = 0.2  # of the bytes read with the new that are new
+REPEATED = 4  # times that a new text is read at most: so often repeats teach like new text (arXiv 2305.16264)
+READS = 4  # of either, in pairs that have the rest of the choice in common
+DRAWN = 3  # times the documents of the choice that random draws are taken from
 
 
 @dataclass(frozen=True)
@@ -27,8 +37,8 @@ class WorthJudging:
     """What judges read: see `datamask judge`."""
 
     judges: tuple[str, ...] = ("coder", "n-grams")
-    bytes: int | None = None  # of each choice; None: the smaller choice's, at most `study.run.MOST_BYTES`
-    draws: int = 8  # random ones, for the controls and the intervals
+    bytes: int | None = None  # of each reading; None: the release's choice, at most `MOST_BYTES`
+    draws: int = 8  # random ones at least, for the controls and the intervals
     seed: int = 0
 
 
@@ -46,9 +56,10 @@ class JudgeSays:
 
 @dataclass(frozen=True)
 class JudgedWorth:
-    """All judges. `bytes`: read of each choice."""
+    """All judges."""
 
-    bytes: int
+    bytes: int  # of each reading
+    new_bytes: int  # of them that are new, in those with the new
     judges: tuple[JudgeSays, ...]
 
     @property
@@ -61,41 +72,61 @@ class JudgedWorth:
 def judge_worth(
     both: Sequence[ShardFiles],
     candidates: Sequence[Candidates],
-    masks: tuple[Sequence[np.ndarray], Sequence[np.ndarray]],
+    chosen: Sequence[np.ndarray],
     config: Config,
     targets: Sequence[str],
     judging: WorthJudging,
     progress: Tell,
 ) -> JudgedWorth:
-    """:param masks: with the new and without: of each shard's candidates, how often each is taken.
+    """
+    :param both: the old shards, then the new; candidates: theirs.
+    :param chosen: of each old shard's candidates, how often each is taken by a choice from the old alone.
 
     :raises ConfigError: an unknown judge, or too few draws.
-    :raises InputError: bad targets, or choices smaller than the bytes asked for.
+    :raises InputError: bad targets, or a choice smaller than the bytes asked for.
     """
     settings = Settings(pools=1, draws=judging.draws, judges=judging.judges, seed=judging.seed)
     check_settings(settings)
     asked = read_targets(expand_patterns(targets), settings.target_bytes, judging.seed)
-    after, before = (np.concatenate(mask) for mask in masks)
-    drawn = np.random.default_rng([judging.seed, 83]).permutation(len(after))
-    drawn = drawn[: DRAWN * int(max((after > 0).sum(), (before > 0).sum()))]
-    rows = np.unique(np.concatenate([np.flatnonzero(after), np.flatnonzero(before), drawn]))
+    generator = np.random.default_rng([judging.seed, 83])
+    counts, first = np.concatenate(chosen), len(chosen)
+    tokens = [np.concatenate([one.tokens for one in part]) for part in (candidates[:first], candidates[first:])]
+    most = judging.bytes or MOST_BYTES
+    taken = _some(np.flatnonzero(counts), tokens[0], most, generator)
+    rows = np.union1d(taken, _some(np.arange(len(counts)), tokens[0], DRAWN * most, generator))
     progress("reading what judges read")
-    texts, names = _texts(both, candidates, rows, config)
-    kept, _ = without_overlap(asked, texts, names)
-    chosen = {WITH: after[rows], WITHOUT: before[rows]}
-    limit = judging.bytes or min(MOST_BYTES, *(bytes_of(texts, mask) for mask in chosen.values()))
-    heard = {
-        judge.name: read_choices(
-            judge, [(texts, chosen)], kept, limit, draws, settings.controls, judging.seed, progress
-        )
-        for judge, draws, _ in judges_of(settings, texts)
-    }
+    pool, names = _texts(both[:first], candidates[:first], rows, config)
+    fresh = _some(np.arange(len(tokens[1])), tokens[1], int(SHARE * most), generator)
+    new, of_new = _texts(both[first:], candidates[first:], fresh, config)
+    kept, _ = without_overlap(asked, pool + new, names + of_new)
+    old = [pool[row] for row in rows_of(np.where(np.isin(rows, taken), counts[rows], 0)).tolist()]
+    size, new_size, all_size = (sum(len(BETWEEN) + len(text) for text in part) for part in (old, new, pool))
+    held = min(size, int(all_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
+    limit = judging.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
+    if limit > held:
+        raise InputError(f"--bytes {limit:,} is more than the release's choice can give; ask for at most {held:,}")
+    added = min(int(SHARE * limit), REPEATED * new_size)
     told = []
-    for judged in conclude(heard, [(WITH, WITHOUT)]).judges:
-        (c,) = judged.named
-        controls = {control.name: control.passed for control in judged.controls}
-        told.append(JudgeSays(judged.name, c.difference, c.half_width, c.says, controls, dict(c.targets)))
-    return JudgedWorth(limit, tuple(told))
+    for judge, draws, _ in judges_of(settings, pool):
+        heard = read_choices(judge, [(pool, {})], kept, limit, draws, settings.controls, judging.seed, progress)
+        read: dict[str, list[Draw]] = {WITH: [], WITHOUT: []}
+        for number in range(READS):
+            seed = [judging.seed, number]
+            read[WITHOUT].append(judge.read(cut_texts(old, limit, seed), kept))
+            fresh_part = cut_texts(new * REPEATED, added, seed)
+            read[WITH].append(judge.read(cut_texts(old, limit - added, seed) + fresh_part, kept))
+            progress(f"{judge.name}  with the new and without {number + 1}")
+        trial = Trial({name: [draws] for name, draws in read.items()}, reference=WITHOUT)
+        c = trial.contrast(WITH, WITHOUT, paired=True)
+        passed = {control.name: control.passed for control in controls(heard.readings)}
+        told.append(JudgeSays(judge.name, c.difference, c.half_width, c.says, passed, dict(c.targets)))
+    return JudgedWorth(limit, added, tuple(told))
+
+
+def _some(rows: np.ndarray, tokens: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
+    """Some of the rows, ascending, drawn until they hold `most` tokens, and so as many bytes at least."""
+    drawn = generator.permutation(rows)
+    return np.sort(drawn[: int(np.searchsorted(np.cumsum(tokens[drawn]), most)) + 1])
 
 
 def _texts(

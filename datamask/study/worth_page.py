@@ -51,7 +51,8 @@ def tables(found: Worth) -> list[Table]:
             ]
             for judge in judges
         ]
-        title = f"With the new, minus without: {count(found.judged.bytes)} bytes of each choice; less is better"
+        bytes_ = f"{count(found.judged.bytes)} bytes, of which {count(found.judged.new_bytes)} are new"
+        title = f"Read with the new, minus without: {bytes_}; less is better"
         made.append((title, head, rows))
     return made
 

@@ -110,6 +110,11 @@ def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path,
     assert set(judged["coder"]["controls"]) == {"A/A", "words shuffled", "planted junk"}
     assert (tmp_path / "to" / "worth.md").read_text().startswith("# Worth\n\n" + told["says"])
 
+    texts = [text for text in pq.read_table(added)["text"].to_pylist() if text]
+    pq.write_table(pa.table({"text": ["".join(sorted(text)) for text in texts]}), tmp_path / "sorted.parquet")
+    sorted_ = find_worth([str(tmp_path / "sorted.parquet")], str(out), [str(tmp_path / "quiz.jsonl")])
+    assert sorted_.judged and sorted_.judged.judges[0].difference > judged["coder"]["difference"]
+
 
 def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no release at"):
@@ -126,7 +131,8 @@ def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) ->
         ("better", 0.2, "worth adding"),
         ("worse", 0.2, "not worth adding"),
         ("not told apart", 0.2, "not told apart"),
-        ("better", 0.01, "not worth adding"),  # the choice leaves it
+        ("better", 0.01, "worth adding"),  # the choice leaves it, but targets gain
+        ("not told apart", 0.01, "not worth adding"),
     ],
 )
 def test_what_is_said_follows_the_judges_and_the_choice(found: Worth, says: str, taken: float, expected: str) -> None:
@@ -135,6 +141,6 @@ def test_what_is_said_follows_the_judges_and_the_choice(found: Worth, says: str,
     failed = JudgeSays("n-grams", 0.0, 0.1, "worse", passed | {"A/A": False}, {"quiz": 0.0})
     from dataclasses import replace
 
-    told = replace(found, judged=JudgedWorth(1000, (judge, failed)), pool_share=0.1, taken_share=taken)
+    told = replace(found, judged=JudgedWorth(1000, 200, (judge, failed)), pool_share=0.1, taken_share=taken)
     assert told.says == expected and told.as_json()["says"] == expected
     assert lead(told).startswith(expected) and "| coder |" in as_markdown(told)
