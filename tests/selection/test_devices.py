@@ -90,7 +90,7 @@ def test_the_fake_device_refuses_what_cuda_refuses():
 
 
 CASES = [
-    pytest.param(metric, budget, marks=[pytest.mark.slow] * (metric == LONG and budget != "quotas"))
+    pytest.param(metric, budget, marks=[pytest.mark.slow] * (metric == LONG))
     for metric in METRICS
     for budget in BUDGETS
 ]

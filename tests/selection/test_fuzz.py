@@ -12,12 +12,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import fuzz_select  # noqa: E402
 
-FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 80 else []) for first in range(0, 240, 20)]
+FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 80 else []) for first in range(0, 240, 10)]
 
 
 @pytest.mark.parametrize("first", FUZZED)
 def test_small_pools(first):
-    for seed in range(first, first + 20):
+    for seed in range(first, first + 10):
         rng = np.random.default_rng([seed, 1])
         found = fuzz_select.judge(fuzz_select.make(seed), rng if rng.random() < 0.2 else None)
         assert not found, (seed, found)

@@ -92,7 +92,7 @@ def test_two_columns_and_length_at_once(solver):
 
 
 @pytest.mark.parametrize("solver", HOLDS_ALL)
-@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+@pytest.mark.parametrize("algorithm", ["Pair_simi", pytest.param("DiSF", marks=pytest.mark.slow), "Facility"])
 @pytest.mark.parametrize("tokens", [False, True])
 def test_length(solver, algorithm, tokens):
     """The mean length of what is selected, to one document, within 5 % of the pool's."""

@@ -38,9 +38,16 @@ def values(problem, counts: np.ndarray) -> np.ndarray:
     return np.array([problem.objective.evaluate(torch.from_numpy(row)).objective for row in counts])
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("limits", [{}, {"quotas": [{"column": "domain", "as_pool": 0.3}]}, {"length_tolerance": 0.5}])
-def test_no_choice_of_whole_numbers_is_above_the_bound(name: str, limits: dict) -> None:
+LIMITS = [{}, {"quotas": [{"column": "domain", "as_pool": 0.3}]}, {"length_tolerance": 0.5}]
+CASES = [  # seconds a case where rows of limits are solved for at each of the pairwise term's steps
+    pytest.param(limits, name, marks=[pytest.mark.slow] * (bool(limits) and name in ("pairwise", "disf")))
+    for limits in LIMITS
+    for name in EVERY
+]
+
+
+@pytest.mark.parametrize(("limits", "name"), CASES)
+def test_no_choice_of_whole_numbers_is_above_the_bound(limits: dict, name: str) -> None:
     for seed, adversarial in ((0, False), (1, True)):
         problem = problem_of(
             pool_of(seed, 7, adversarial), lamb=0.4, budget_tokens=20, repeat=MOST, **EVERY[name], **limits
