@@ -16,7 +16,7 @@ FIRST = (
 REST = (
     "torch", "datamask.encoders.encode", "datamask.selection.cover.counting",
     "datamask.filter.duplicates", "datamask.selection.stage",
-    "datamask.selection.solvers.relaxation", "datamask.release.staging",
+    "datamask.selection.solvers.relaxation", "datamask.prices", "datamask.release.staging",
 )  # fmt: skip
 DRAWING = ("sklearn.manifold", "scipy.stats", "datamask.report.report", "datamask.report.page")  # a report that is new
 

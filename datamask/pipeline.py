@@ -271,7 +271,7 @@ STAGES = {
             settings=("select",),
             without=_ELSEWHERE,
             rounds=48,
-            run="datamask.run:solve_or_extend",
+            run="datamask.prices:solve_or_extend",
         ),
         Stage(
             "mask",

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datamask import storage, times
 from datamask.api import Release
@@ -32,21 +32,20 @@ from datamask.filter import forgotten
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.filters import check_left
-from datamask.maps import Mapper, here
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
 from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
-from datamask.selection.extension import MustSolve, StandingChoice, extend_prices, refill_prices
 from datamask.selection.metrics import pool_columns
 from datamask.selection.solvers import check_solver
-from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-DRIFT = 0.01  # of the budget, and of the gap beyond the solved one, that a selection by saved prices may miss
+if TYPE_CHECKING:
+    from datamask.selection.extension import StandingChoice
+
 BY_RUN = ("plan", "export", "report", "publish")  # before and after the stages that start by what they read
 
 
@@ -297,42 +296,6 @@ class Run(Driver):
         if prices.extended:
             found |= {"continues": self.previous.version, "solved_gap": self.previous.gap}
         return found
-
-
-def solve_or_extend(
-    all_files: Sequence[ShardFiles],
-    config: Config,
-    work: str,
-    previous: Previous = Previous(),
-    log: Callable[[str], None] = lambda text: None,
-    maps: Mapper = here,
-) -> Prices:
-    """The selection over all shards, as prices: solved, or the last release's where new documents fit beside it."""
-    if previous.keep:
-        try:
-            return Prices(refill_prices(all_files, previous.keep, config, work, maps), extended=True)
-        except MustSolve as error:
-            log(f"what was chosen cannot stay, so all is selected again: {error}")
-    elif previous.prices:
-        try:
-            extended = extend_prices(all_files, previous.prices, config, work, maps)
-        except MustSolve as error:
-            log(f"selecting from all documents again: {error}")
-        else:
-            if not (missed := _missed(extended.facts, previous.gap)):
-                return Prices(extended, extended=True)
-            log(f"beside the selection of release {previous.version} {missed}; selecting again")
-    return Prices(learn_prices(all_files, config, work, maps))
-
-
-def _missed(facts: Mapping[str, Any], gap: float) -> str:
-    """In words, what new documents selected beside old ones miss too much of; empty if nothing. gap: the solved one."""
-    found = [*facts["broken"]]
-    if abs(facts["budget"] - 1) > DRIFT:
-        found.append(f"{facts['budget']:.1%} of the budget is spent")
-    if facts["gap"] > gap + DRIFT:
-        found.append(f"the gap to the bound is {facts['gap']:.1%}, and was {gap:.1%} when all was solved")
-    return "; ".join(found)
 
 
 def portable(encoder: Any, work: str) -> dict[str, Any]:

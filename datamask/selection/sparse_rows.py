@@ -9,6 +9,13 @@ from scipy.sparse import csr_array
 
 from datamask.compiling import compiled
 
+NARROW = 1 << 16  # columns that uint16 can number
+
+
+def index_type(width: int) -> type:
+    """The type that numbers so many columns."""
+    return np.uint16 if width <= NARROW else np.uint32
+
 
 @compiled
 def copy_rows(start, index, value, rows, to_start, to_index, to_value):  # type: ignore[no-untyped-def]

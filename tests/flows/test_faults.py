@@ -29,7 +29,7 @@ def inject(monkeypatch):
     lock = threading.Lock()
 
     def wrap(stage, fault):
-        run = STAGES[stage].run if stage != "prices" else "datamask.run:learn_prices"
+        run = STAGES[stage].run if stage != "prices" else "datamask.prices:learn_prices"
         module, _, name = run.partition(":")
         real = getattr(import_module(module), name)
 

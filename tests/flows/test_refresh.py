@@ -60,7 +60,7 @@ def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
 
 
 def test_by_the_last_releases_prices_old_documents_keep_their_decisions(refresh, corpus, out, found, monkeypatch):
-    monkeypatch.setattr("datamask.run.DRIFT", 5)
+    monkeypatch.setattr("datamask.prices.DRIFT", 5)
     before = {path: path.read_bytes() for path in (out / "work" / "masks").glob("*.parquet")}
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
@@ -76,7 +76,7 @@ def test_by_the_last_releases_prices_old_documents_keep_their_decisions(refresh,
 
 @pytest.mark.slow
 def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypatch):
-    monkeypatch.setattr("datamask.run.DRIFT", -1)
+    monkeypatch.setattr("datamask.prices.DRIFT", -1)
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
     assert now["certificate"]["continues"] is None and stage(now, "prices")["done"] == 1

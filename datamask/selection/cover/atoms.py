@@ -28,13 +28,12 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
-from datamask.selection.sparse_rows import taken_rows
+from datamask.selection.sparse_rows import index_type, taken_rows
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
 JUDGED = 1000  # documents, those with the least hashes, of whose quality `word_worth` takes the quantiles
 LOW, HIGH = 0.05, 0.95  # the quantiles
-NARROW = 1 << 16  # atoms that uint16 can number
 SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
 
@@ -44,7 +43,7 @@ class AtomRows:
     """A sparse matrix of N rows and `width` atoms."""
 
     start: np.ndarray  # (N + 1,) int64
-    index: np.ndarray  # uint16, or uint32 of more than NARROW atoms
+    index: np.ndarray  # uint16, or uint32: `index_type`
     value: np.ndarray  # float32, in a small pool float64; not negative
     width: int
 
@@ -298,11 +297,6 @@ def hit_rows(counts: csr_array, weights: np.ndarray, dtype: type = np.float32) -
     start = counts.indptr.astype(np.int64)
     value: np.ndarray = np.repeat((1 / weights).astype(dtype), np.diff(start))
     return AtomRows(start, counts.indices.astype(index_type(counts.shape[1])), value, counts.shape[1])
-
-
-def index_type(width: int) -> type:
-    """The type that numbers so many atoms."""
-    return np.uint16 if width <= NARROW else np.uint32
 
 
 def beside(left: AtomRows, right: AtomRows) -> AtomRows:

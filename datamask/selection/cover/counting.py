@@ -26,9 +26,8 @@ from datamask.corpus.quarantine import score_columns
 from datamask.corpus.reading import ShardReading
 from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
-from datamask.selection.cover.atoms import index_type
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
-from datamask.selection.sparse_rows import stack_rows, take_rows
+from datamask.selection.sparse_rows import index_type, stack_rows, take_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 from datamask.text.ngrams import BUCKETS, counted, hashed_words

@@ -20,7 +20,6 @@ from datamask.selection.cover.atoms import (
     bend_column,
     beside,
     counted_words,
-    index_type,
     kernel,
     least_hashes,
     quality_ranges,
@@ -43,6 +42,7 @@ from datamask.selection.problem.objective import Term, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.sharded.driver import GroupDriver
 from datamask.selection.sharded.grouped_corpus import Group, Round, hands_on, quality_of, weights_of
+from datamask.selection.sparse_rows import index_type
 
 SAMPLED = 1 << 17  # documents of a sample, at most
 RANDOM_SETS = 8  # random selections averaged for a term's zero

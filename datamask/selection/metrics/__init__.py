@@ -29,6 +29,8 @@ def metric_columns(name: str) -> tuple[str, ...]:
 
     :raises ConfigError: see `metric_class`; or `columns` is something else than names.
     """
+    if name in extensions.BUILT_IN["metric"]:
+        return ()  # none reads any, and they need not be loaded to be asked
     declared = getattr(metric_class(name), "columns", ())
     if isinstance(declared, str) or not all(isinstance(column, str) for column in declared):
         raise ConfigError(f"metric {name!r} declares columns {declared!r}; valid: a tuple of names, e.g. ('domain',)")

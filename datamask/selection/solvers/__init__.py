@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Report = Callable[[Mapping[str, float]], None]
 Held = Literal["documents", "tokens", "quotas", "length", "prune", "repeat"]
 SOLVERS = tuple(extensions.BUILT_IN["solver"])
+# What the default solver declares, and metrics that it can maximise: asked of before PyTorch is loaded.
+RELAXATION: frozenset[Held] = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
+COVERAGE = frozenset({"coverage-embedding", "coverage-ngrams", "coverage-target"})
 WORDS: dict[str, str] = {  # what a problem may ask, in the settings' words
     "documents": "a budget in documents",
     "tokens": "a budget in tokens",
@@ -95,7 +98,8 @@ def can_solve(name: str, settings: ResolvedSelect) -> bool:
 
 def _lacks(name: str, settings: ResolvedSelect) -> list[str]:
     """The demands of the settings that a solver cannot hold, in the settings' words."""
-    solver = solver_class(name)
+    known = name == "relaxation" and COVERAGE.issuperset(settings.metrics)
+    holds = RELAXATION if known else solver_class(name).holds
     asked: dict[str, bool] = {
         "documents": not settings.in_tokens,
         "tokens": settings.in_tokens,
@@ -104,8 +108,8 @@ def _lacks(name: str, settings: ResolvedSelect) -> list[str]:
         "prune": settings.prune > 0,
         "repeat": settings.repeat > 1,
     }
-    lacks = [words for what, words in WORDS.items() if asked[what] and what not in solver.holds]
-    return lacks if settings.lamb == 1 else lacks + _metrics_lacking(solver, settings)
+    lacks = [words for what, words in WORDS.items() if asked[what] and what not in holds]
+    return lacks if known or settings.lamb == 1 else lacks + _metrics_lacking(solver_class(name), settings)
 
 
 def _metrics_lacking(solver: type[Solver], settings: ResolvedSelect) -> list[str]:

@@ -36,7 +36,7 @@ from datamask.selection.problem.objective import Term, moment_coefficients
 from datamask.selection.problem.problem import SAMPLE, Problem
 from datamask.selection.result import Draft
 from datamask.selection.sharded.driver import PoolDriver
-from datamask.selection.solvers import Report, Solver
+from datamask.selection.solvers import RELAXATION, Report, Solver
 from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
@@ -66,7 +66,7 @@ class WarmStart:
 class Relaxation(Solver):
     """Concave maximisation over fractional masks, rounded, with a certificate."""
 
-    holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
+    holds: ClassVar = RELAXATION
     requires: ClassVar = ("relaxed", "solve_relaxed")  # a concave extension, or a relaxation of its own
 
     def solve(self, problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
