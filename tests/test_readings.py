@@ -1,4 +1,4 @@
-"""The text of a corpus is read twice in a default run, whatever is measured."""
+"""The text of a corpus is read twice in a default run, whatever is measured, and once where it stays in memory."""
 
 from __future__ import annotations
 
@@ -23,16 +23,22 @@ def test_a_default_run_reads_the_text_twice_beside_the_samples_of_its_fits(tmp_p
         write_shard(tmp_path / "corpus", number, count=60)
     inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
     size = size_of(inputs)
-    found = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    found = measure(inputs, str(tmp_path / "out"), SMALL, holds=False)["read"]
     assert found.pop(READINGS) == 2 * size
     assert found.keys() <= FITS | OF_SOME and all(amount <= size for amount in found.values())
-    again = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    again = measure(inputs, str(tmp_path / "out"), SMALL, holds=False)["read"]
     assert not again.keys() & {READINGS, *FITS}
+
+
+def test_a_corpus_that_stays_in_memory_is_decoded_once(tmp_path: Path) -> None:
+    write_shard(tmp_path / "corpus", 0, count=60)
+    inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
+    assert sum(measure(inputs, str(tmp_path / "out"), SMALL)["read"].values()) == size_of(inputs)
 
 
 def test_another_scorer_reads_the_text_once(tmp_path: Path) -> None:
     write_shard(tmp_path / "corpus", 0, count=60)
     inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
     measure(inputs, str(tmp_path / "out"), SMALL)
-    found = measure(inputs, str(tmp_path / "out"), [*SMALL, "quality.scorers=[{kind: heuristic}]"])["read"]
+    found = measure(inputs, str(tmp_path / "out"), [*SMALL, "quality.scorers=[{kind: heuristic}]"], False)["read"]
     assert found[READINGS] == size_of(inputs)
