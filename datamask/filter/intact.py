@@ -10,6 +10,7 @@ one with the better score, then the longer one.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,22 +19,23 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from datamask.filter.pair_loops import Asked, Texts, Widths, measured, own_runs, side_by_side
-from datamask.filter.shingles import Likeness
+from datamask.filter.shingles import Likeness, shingles
 from datamask.text.letters import WINDOW, unspaced
 from datamask.text.surface import Surface
 
-BROKEN = 0.001  # difference of broken characters per letter that decides
+BROKEN = 2.0  # nats against a text for each of its broken characters
 PASSAGE = 22  # letters a place: words put in here and there have fewer (97 of 100 copies have at most 18)
-QUOTED = 200  # letters of quotation that one text must have more than the other
+QUOTED = 200  # letters of quotation that one text must have more than the other, and of anything else it may have more
 LINE = 40  # letters: less is no menu and no teaser
 # An addition is foreign by the score's standard deviations, 1.5 at most, and the nats a letter, from 0 to 1, less its
-# share of prose beside the text's. Of 1,515 pages beside their main text .91 are so.
-FOREIGN = 0.7
+# share of prose beside the text's. Of 457 pages beside their main text .93 are so.
+FOREIGN = 0.6
 PART = 12  # times its letters: a text in one so much longer, such as a shop's frame, says nothing about the rest
 BREAKS_OFF = 4 / 3  # times its letters, from which a text that begins or ends with another is the whole of it
 GOES_ON = 0.5  # share of prose beside the text's own, below which what follows is no part of it, such as teasers
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
+_QUOTED_LINE = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +154,8 @@ def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
     """1 if b falls of the two, −1 if a does, 0 if nothing tells them apart; the first of these that applies decides.
 
     Of a text and the same with more around it, the one with more quotation falls, else the shorter one unless what is
-    around it is `foreign`. Of others, the one with more broken characters, of two with the same words the one with more
-    wear, the one with more quotation, the one that is less likely by words and score, the shorter one.
+    around it is `foreign`. Of two with the same words the one with more wear. Of others, the one with more quotation,
+    the one that is less likely by words, score and broken characters, the shorter one.
 
     :param nats: by how many the first one's own words are likelier (`likelier`).
     :param margin: by how many standard deviations the first one's score is better; 0, nan: unknown.
@@ -163,19 +165,19 @@ def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
     if said := _around(pair):
         return quoting or (said if foreign(pair, said * nats, said * margin) else -said)
     one, other = (len(text.units) for text in pair.texts)
-    return _broken(pair) or _worn(pair) or quoting or int(np.sign(nats + margin)) or int(np.sign(one - other))
-
-
-def _broken(pair: TextPair) -> int:
-    one, other = (text.surface.broken / max(len(text.units), 1) for text in pair.texts)
-    return int(np.sign(other - one)) if abs(other - one) >= BROKEN else 0
+    broken = pair.texts[1].surface.broken - pair.texts[0].surface.broken
+    return _worn(pair) or quoting or int(np.sign(nats + margin + BROKEN * broken)) or int(np.sign(one - other))
 
 
 def _quoting(pair: TextPair) -> int:
-    """The text with more quotation, if that is half of what the two differ by."""
+    """The text with more quotation, if that is half of what the two differ by and it says little of its own besides."""
     one, other = (text.surface.quoted for text in pair.texts)
     said = int(np.sign(other - one))
-    return said if 2 * abs(other - one) >= max(pair.own[said > 0].letters, 2 * QUOTED) else 0
+    if 2 * abs(other - one) < max(pair.own[said > 0].letters, 2 * QUOTED):
+        return 0
+    less, more = pair.texts[::said]
+    besides = np.setdiff1d(shingles(_QUOTED_LINE.sub("", more.text)), less.shingles, assume_unique=True)
+    return said if len(besides) < QUOTED else 0
 
 
 def _worn(pair: TextPair) -> int:

@@ -221,7 +221,9 @@ class _Judge:
         falls = other if said > 0 else one if said < 0 else -1
         if kind == "copies":
             return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls)
-        small = one if len(pair.texts[0].shingles) <= len(pair.texts[1].shingles) else other
+        small, large = sorted((one, other), key=lambda document: self._texts.shingles[document])
+        if self._programs[large] and not self._programs[small] and another_program(*pair.written, contained=True):
+            falls = small  # a program is no packaging of the licence above it
         return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
 
     def falls(self) -> dict[int, tuple[Fall, int]]:

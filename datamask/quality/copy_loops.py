@@ -9,8 +9,8 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
 from datamask.quality.character_ngrams import PAIR
-from datamask.quality.inner_loops import counted, mix_hash
-from datamask.quality.measures import _STRENGTH, CHANCE, JOINTS, UNIT
+from datamask.quality.inner_loops import CHANCE, counted, mix_hash
+from datamask.quality.measures import _STRENGTH, JOINTS, UNIT
 from datamask.quality.measures import MOST as MOST_OF_PAIR
 
 # A text of the sample finds most of its pairs of words in the half that it was counted in, but for those whose slot a
@@ -87,7 +87,7 @@ def without(table, keys, mine, half, theirs, other):  # type: ignore[no-untyped-
 
 @compiled
 def pair_lift(first, second, both, size, strength):  # type: ignore[no-untyped-def]
-    """As `measures.pair_lift`, in nats; 0 where the pool lacks one of the words."""
+    """Nats of ln P(second | first) / P(second), the former smoothed towards it; 0 where the pool lacks a word."""
     if first <= 0 or second <= 0:
         return 0.0
     found = np.log((both / min(second / size, np.float64(CHANCE)) + strength) / (first + strength))

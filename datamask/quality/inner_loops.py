@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.hash_sets import slot_of
 from datamask.quality.word_tables import (
     BAR,
     BLANK,
@@ -343,13 +344,12 @@ def beginnings(hashes, first, most, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def within(ascending, slots, shift, values, found):  # type: ignore[no-untyped-def]
-    """Fills found (n,): which of the values are among the ascending ones, whose first bits are true in slots."""
+def within(table, taken, values):  # type: ignore[no-untyped-def]
+    """(n,) bool: which of the values are in a set, see `hash_sets`."""
+    found = np.empty(len(values), np.bool_)
     for at in range(len(values)):
-        found[at] = False
-        if slots[np.int64(values[at] >> shift)]:
-            place = np.searchsorted(ascending, values[at])
-            found[at] = place < len(ascending) and ascending[place] == values[at]
+        found[at] = taken[slot_of(table, taken, values[at])]
+    return found
 
 
 @compiled

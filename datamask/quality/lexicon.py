@@ -7,10 +7,11 @@ see `measures.py`. A word of a script without spaces is one letter, so there the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 
+from datamask.hash_sets import set_of
 from datamask.quality.batch_words import BatchWords, mix_bits
 from datamask.quality.character_ngrams import PAIR
 from datamask.quality.inner_loops import within
@@ -122,44 +123,21 @@ ADVERTS = {
 }
 
 
-_BITS = 16
-
-
 @dataclass(frozen=True)
 class Lexicon:
-    """A list's words and its pairs of letters, (n,) uint64 ascending."""
+    """A list's words and its pairs of letters, each as `hash_sets.set_of` has them."""
 
-    words: np.ndarray
-    pairs: np.ndarray
-
-    @cached_property
-    def _slots(self) -> tuple[np.ndarray, np.ndarray]:
-        """(2**_BITS,) bool: the first bits that words, and that pairs have."""
-        return _slots(self.words), _slots(self.pairs)
+    words: tuple[np.ndarray, np.ndarray]
+    pairs: tuple[np.ndarray, np.ndarray]
 
     def held(self, words: BatchWords) -> np.ndarray:
         """(tokens,) bool: the tokens that are of the list."""
-        found = _within(self.words, self._slots[0], words.hashes)
+        found = within(*self.words, words.hashes)
         single = np.flatnonzero(words.kinds & SINGLE)
         single = single[single + 1 < len(words.start)]
-        if len(single):
-            first = single[
-                _within(self.pairs, self._slots[1], mix_bits(words.hashes[single] * PAIR + words.hashes[single + 1]))
-            ]
-            found[first] = found[first + 1] = True
+        first = single[within(*self.pairs, mix_bits(words.hashes[single] * PAIR + words.hashes[single + 1]))]
+        found[first] = found[first + 1] = True
         return found
-
-
-def _slots(ascending: np.ndarray) -> np.ndarray:
-    slots = np.zeros(1 << _BITS, dtype=bool)
-    slots[(ascending >> np.uint64(64 - _BITS)).astype(np.int64)] = True
-    return slots
-
-
-def _within(ascending: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
-    found = np.empty(len(values), bool)
-    within(ascending, slots, np.uint64(64 - _BITS), values, found)
-    return found
 
 
 @cache
@@ -169,4 +147,4 @@ def lexicon(kind: str) -> Lexicon:
     words = BatchWords(sorted({word for words in lists.values() for word in words.split()}))
     size = np.diff(words.first)
     one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]
-    return Lexicon(np.unique(words.hashes[one]), np.unique(mix_bits(words.hashes[two] * PAIR + words.hashes[two + 1])))
+    return Lexicon(set_of(words.hashes[one]), set_of(mix_bits(words.hashes[two] * PAIR + words.hashes[two + 1])))

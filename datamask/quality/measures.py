@@ -12,7 +12,7 @@ import numpy as np
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
-from datamask.quality.inner_loops import CHANCE, PairKeys, count_tags, lifts_of, repeated, standing, summed, usual_words
+from datamask.quality.inner_loops import PairKeys, count_tags, lifts_of, repeated, standing, summed, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.word_tables import BAR, DIGIT, tables
@@ -215,7 +215,7 @@ def _parts(first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _lifts(
     first: np.ndarray, apart: int, pairs: PairKeys, half: np.ndarray, table: tuple[Any, ...], size: np.ndarray
 ) -> np.ndarray:
-    """(documents,) mean `pair_lift` in nats of the pairs of a document whose parts the pool knows.
+    """(documents,) mean lift in nats (`inner_loops.lifts_of`) of the pairs of a document whose parts the pool knows.
 
     :param apart: places between the two
     :param table: what `inner_loops.lifts_of` looks pairs up in
@@ -226,24 +226,3 @@ def _lifts(
     filled = lifts_of(apart, first, pairs, half, table, size, found, number)
     summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
     return share(sums / UNIT, number)
-
-
-def pair_lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
-    """(m,) int64, in 1/UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
-
-    `UNKNOWN`, which means leave out, where the pool lacks one of the two words.
-    """
-    strength = np.float32(_STRENGTH[kind])
-    chance = np.minimum(second / size, CHANCE)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lift = np.log((both / chance + strength) / (first + strength))
-    known = (first > 0) & (second > 0)
-    return np.where(known, _units(np.where(known, lift, 0)), UNKNOWN)
-
-
-UNKNOWN = np.iinfo(np.int32).min
-
-
-def _units(nats: np.ndarray) -> np.ndarray:
-    """(m,) int64, in 1/UNIT nats."""
-    return np.rint(np.clip(nats, -MOST, MOST) * UNIT).astype(np.int64)

@@ -100,6 +100,14 @@ def test_the_altered_copy_is_told_whichever_comes_first(what):
         assert which_falls(pair(b, a), 0.0, -margin) == -1
 
 
+def test_a_reply_that_says_something_of_its_own_does_not_fall_for_its_quotation() -> None:
+    quoted = "\n".join(f"> {line}" for line in ORIGINAL.split("\n"))
+    asked, brief = text(ORIGINAL), text(f"Thanks!\n\n{quoted}")
+    answered = text(OTHER[:600] + f"\n\n{quoted}")
+    assert which_falls(pair(asked, brief)) == 1
+    assert which_falls(pair(asked, answered)) == -1
+
+
 @pytest.mark.parametrize("what", TOLD)
 def test_words_that_do_not_belong_are_told_by_the_counts_then_by_the_score(what):
     a, b = text(ORIGINAL), text(TOLD[what])

@@ -10,6 +10,7 @@ from tests.filter.test_intact import ORIGINAL, pair, text
 LAW = "Regulation on contribution rates for {year}\n" + ORIGINAL.replace(".\n", ". See the act of 12 May {year}.\n")
 NOTES = "The act of 3 June 1998, page 17, section 4.\n" * 6
 LOG = "Start date {day} hour {hour}. No variances were detected and the file was parsed.\n" * 4
+SEEDS = "Ordinance on seed of {plant} (SO{year})\nDated: {year}-03-1{day}\nGazette: {day}6\n" + ORIGINAL
 PAGE = "Function {name} in core\nfn {name}(a: vector) -> vector\n" + ORIGINAL + "\nSee {name}."
 
 
@@ -19,6 +20,8 @@ PAGE = "Function {name} in core\nfn {name}(a: vector) -> vector\n" + ORIGINAL + 
         (NOTES + LAW.format(year=2014), NOTES + LAW.format(year=2016), False),  # titles alike
         (LAW.format(year=2014) + NOTES, LAW.format(year=2016) + NOTES, True),
         (LAW.format(year=2014) + NOTES, LAW.format(year=2014) + NOTES.replace("17", "18"), False),
+        (SEEDS.format(plant="soya", year=2010, day=1), SEEDS.format(plant="wheat", year=2015, day=6), True),
+        (SEEDS.format(plant="soya", year=2010, day=1), SEEDS.format(plant="wheat", year=2010, day=1), False),
         (LOG.format(day=3, hour=7), LOG.format(day=12, hour=18), False),  # messages that figures alone tell apart
         (PAGE.format(name="f32x4_eq"), PAGE.format(name="f64x2_eq"), True),
         (PAGE.format(name="equal"), PAGE.format(name="equal"), False),

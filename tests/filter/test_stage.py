@@ -25,6 +25,7 @@ from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, record
+from tests.filter.test_programs import POWERS
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
 
@@ -295,6 +296,7 @@ def menu(seed: int, entries: int) -> str:
         ("the half falls, though it scores better", 0.3, lambda text: text + "\n" + lines(77, 120), {0: 1}),
         ("the half falls, though it scores far better", 0.9, lambda text: text + "\n" + lines(77, 100), {0: 1}),
         ("a quotation falls", 0.01, lambda text: text + "\n" + lines(77, 600), {0: 1}),
+        ("the licence falls, not the program", 0.3, lambda text: f"/*\n{text}\n*/\n{POWERS * 3}", {0: 1}),
         ("a part falls, though it scores better", 0.3, lambda text: text + "\n" + lines(77, 600), {0: 1}),
     ],
 )
