@@ -108,7 +108,7 @@ class _Indexer:
             pc.utf8_slice_codeunits(rows["text"], 0, EXCERPT),
             rows["_excerpt"],
         )
-        tokens = self._tokens(documents["token_count"], batch.documents)
+        tokens = self._tokens(documents["token_count"], documents)
         characters = pc.utf8_length(text).cast(pa.int64())
         size = pc.binary_length(text).cast(pa.int64())
         hashes = pa.array(text_hashes(text), pa.binary(16))
@@ -137,12 +137,12 @@ class _Indexer:
         self._id_hashes.append(np.frombuffer(b"".join(digests), np.uint64))
         return ids
 
-    def _tokens(self, counts: pa.Array, documents: Batch) -> pa.Array:
+    def _tokens(self, counts: pa.Array, documents: pa.RecordBatch) -> pa.Array:
         missing = np.asarray(pc.fill_null(pc.less(counts, 0), True))
         if not missing.any():
             return counts
         numbers = np.array(pc.fill_null(counts, 0))
-        numbers[missing] = self._counter()([documents.strings[row] for row in np.flatnonzero(missing)])
+        numbers[missing] = self._counter()(documents["text"].filter(pa.array(missing)))
         self._sums["tokens_counted"] += int(missing.sum())
         return pa.array(numbers)
 
@@ -157,8 +157,8 @@ class _Indexer:
         return self._count
 
 
-def _count_words(texts: list[str]) -> list[int]:
-    return [len(text.split()) for text in texts]
+def _count_words(texts: pa.Array) -> list[int]:
+    return [len(text.split()) for text in texts.to_pylist()]
 
 
 def _scatter(values: pa.Array, where: pa.Array) -> pa.Array:

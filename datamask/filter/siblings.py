@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from datamask.filter.intact import CopyEvidence, Text, TextPair
 
@@ -70,9 +71,19 @@ def _other_figures(pair: TextPair, contained: bool) -> bool:
     one, other = sorted(pair.texts, key=lambda text: len(text.shingles))
     if not rows and not (contained and one.surface.figures) and not prose:
         return False
-    mine, theirs = (Counter(_NUMBER.findall(text.text)) for text in (one, other))
+    mine, theirs = _numbers(one.text), _numbers(other.text)
     most = mine.total() if contained else (max if rows else min)(mine.total(), theirs.total())
     return (mine & theirs).total() < (IN_ROWS if rows else 0.5) * most
+
+
+@lru_cache(maxsize=64)  # a text is in several pairs, and these lie near one another
+def _numbers(text: str) -> Counter[str]:
+    return Counter(_NUMBER.findall(text))
+
+
+@lru_cache(maxsize=64)
+def _names(text: str) -> Counter[str]:
+    return Counter(_NAME.findall(text.lower()))
 
 
 def _rows(text: Text) -> int:
@@ -99,7 +110,7 @@ def _other_issues(pair: TextPair) -> bool:
 
 def _other_names(pair: TextPair) -> bool:
     """Whether each text has a name with figures in it, as `f32x4`, twice or more, that the other never has."""
-    one, other = (Counter(_NAME.findall(text.lower())) for text in pair.written)
+    one, other = map(_names, pair.written)
     return all(
         any(count > 1 and name not in theirs for name, count in mine.items())
         for mine, theirs in ((one, other), (other, one))

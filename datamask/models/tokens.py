@@ -6,7 +6,7 @@ tokenizer.count(["one text", "another"])     # int64 [2]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from datamask.models.load import MODELS, loading, named_errors
 from datamask.models.locate import local_folder
+from datamask.text.utf8 import Texts, blocks, strings
 from datamask.text.word_tokens import WordTokenizer, splits_into_words
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def cut_windows(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndar
 class TokenCounter(Protocol):
     """What counts tokens for the index."""
 
-    def count(self, texts: Sequence[str]) -> np.ndarray:
+    def count(self, texts: Texts) -> np.ndarray:
         """int64 [texts]: tokens of each whole text, special tokens not counted."""
 
 
@@ -117,12 +118,9 @@ class DocumentTokenizer:
         """Number of token ids."""
         return int(self._whole.get_vocab_size(with_added_tokens=True))
 
-    def count(self, texts: Sequence[str]) -> np.ndarray:
+    def count(self, texts: Texts) -> np.ndarray:
         """int64 [texts]: tokens of each whole text, special tokens not counted."""
-        counts = np.zeros(len(texts), np.int64)
-        for first, last in _blocks(texts):
-            counts[first:last] = self._count(texts[first:last])
-        return counts
+        return _joined([self._count(block) for block in blocks(texts, BLOCK_CHARACTERS)], np.int64)
 
     def first(self, texts: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
         """The first `limit` tokens of each text: ids int32 [tokens], lengths int64 [texts].
@@ -135,11 +133,10 @@ class DocumentTokenizer:
         reach = limit * CHARACTERS_PER_TOKEN
         while todo:
             beginnings = [_beginning(texts[i], reach) for i in todo]
-            for first, last in _blocks(beginnings):
-                ids, lengths = self._ids(beginnings[first:last])
-                ends = np.cumsum(lengths)
-                for i, start, end in zip(todo[first:last], ends - lengths, ends, strict=True):
-                    found[i] = ids[start : min(end, start + limit)]
+            ids, lengths = self.all(beginnings)
+            ends = np.cumsum(lengths)
+            for i, start, end in zip(todo, ends - lengths, ends, strict=True):
+                found[i] = ids[start : min(end, start + limit)]
             cut = zip(todo, beginnings, strict=True)
             todo = [i for i, part in cut if len(found[i]) < limit and len(texts[i]) > len(part)]
             reach *= 4
@@ -147,31 +144,31 @@ class DocumentTokenizer:
 
     def all(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts]."""
-        parts = [self._ids(texts[first:last]) for first, last in _blocks(texts)]
+        parts = [self._ids(block) for block in blocks(texts, BLOCK_CHARACTERS)]
         return _joined([ids for ids, _ in parts], np.int32), _joined([lengths for _, lengths in parts], np.int64)
 
-    def _count(self, texts: Sequence[str]) -> np.ndarray:
+    def _count(self, texts: Texts) -> np.ndarray:
         if self._words is not None:
             return _readable(self._words.count, texts)
         return np.array([len(encoding) for encoding in self._encode(texts)], np.int64)
 
-    def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _ids(self, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
         if self._words is not None:
             return _readable(self._words.ids, texts)
         found = [encoding.ids for encoding in self._encode(texts)]
         lengths = np.array([len(ids) for ids in found], np.int64)
         return np.fromiter(chain.from_iterable(found), np.int32, count=int(lengths.sum())), lengths
 
-    def _encode(self, texts: Sequence[str]) -> list:
-        return _readable(lambda texts: self._whole.encode_batch_fast(list(texts), add_special_tokens=False), texts)
+    def _encode(self, texts: Texts) -> list:
+        return _readable(lambda texts: self._whole.encode_batch_fast(texts, add_special_tokens=False), strings(texts))
 
 
-def _readable(call: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
+def _readable(call: Callable[[Any], T], texts: Texts) -> T:
     """`call` of the texts, cleaned where one holds a lone surrogate: the libraries take none."""
     try:
         return call(texts)
     except (UnicodeEncodeError, TypeError):
-        return call([clean_text(text) for text in texts])
+        return call([clean_text(text) for text in strings(texts)])
 
 
 class _PythonTokenizer:
@@ -180,8 +177,8 @@ class _PythonTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
-    def count(self, texts: Sequence[str]) -> np.ndarray:
-        return np.array([len(self._tokenizer.tokenize(clean_text(text))) for text in texts], np.int64)
+    def count(self, texts: Texts) -> np.ndarray:
+        return np.array([len(self._tokenizer.tokenize(clean_text(text))) for text in strings(texts)], np.int64)
 
 
 def _beginning(text: str, reach: int) -> str:
@@ -195,15 +192,3 @@ def _beginning(text: str, reach: int) -> str:
 
 def _joined(parts: list[np.ndarray], kind: type) -> np.ndarray:
     return np.concatenate([np.zeros(0, kind), *parts])
-
-
-def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Runs [first, last) of texts of about BLOCK_CHARACTERS."""
-    first, held = 0, 0
-    for i, text in enumerate(texts):
-        held += len(text)
-        if held >= BLOCK_CHARACTERS:
-            yield first, i + 1
-            first, held = i + 1, 0
-    if first < len(texts):
-        yield first, len(texts)

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array, vstack
 
 from datamask.text.properties import LAST, categories, small_letters, spaceless
+from datamask.text.utf8 import blocks
 
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
@@ -27,7 +29,7 @@ BASE = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
 
 
-def count_ngrams(texts: Iterable[str], buckets: int = BUCKETS) -> csr_array:
+def count_ngrams(texts: Iterable[str] | pa.Array, buckets: int = BUCKETS) -> csr_array:
     """(texts, buckets) float32: how often each bucket's uni- and bigrams stand in each text; no words: an empty row."""
     parts = [counted(*block, buckets) for block in hashed_words(texts)]
     return vstack(parts, format="csr") if parts else csr_array((0, buckets), dtype=np.float32)
@@ -43,14 +45,14 @@ def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: i
     return csr_array((values[:filled].copy(), columns[:filled].copy(), starts), shape=(texts, buckets))
 
 
-def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+def hashed_words(texts: Iterable[str] | pa.Array) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
     from datamask.text.nfkc import nfkc  # Numba
     from datamask.text.word_hashes import hash_words
 
     lower, kind = _tables()
-    for block in _blocks(texts):
+    for block in blocks(texts, BLOCK):
         points, ends = nfkc(block)
         single, pair = np.empty(len(points), np.uint64), np.empty(len(points), np.uint64)
         document = np.empty(len(points), np.int64)
@@ -78,19 +80,6 @@ def word_bounds(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Where in the NFKC-normalised text each of its words starts and ends."""
     _, kinds = _points([unicodedata.normalize("NFKC", text)])
     return _bounds(kinds, np.zeros(len(kinds), np.int64))
-
-
-def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    block: list[str] = []
-    size = 0
-    for text in texts:
-        block.append(text)
-        size += len(text)
-        if size >= BLOCK:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _raw(block: Sequence[str]) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from datamask.text.utf8 import Texts, utf8
 from datamask.text.word_letters import KINDS, LOWER, letters
 from datamask.text.word_loops import (
     Merges,
@@ -86,14 +87,14 @@ class WordTokenizer:
         self._lock = threading.Lock()
         self._forget()
 
-    def count(self, texts: Sequence[str]) -> np.ndarray:
+    def count(self, texts: Texts) -> np.ndarray:
         """int64 [texts]: tokens of each.
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
         return self._find(texts).sums()
 
-    def ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def ids(self, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts].
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
@@ -111,7 +112,7 @@ class WordTokenizer:
         """
         return self._tokens(words)
 
-    def _find(self, texts: Sequence[str]) -> _Found:
+    def _find(self, texts: Texts) -> _Found:
         split, bounds = split_words(texts)
         with self._lock:
             if self._words.known > REMEMBERED or len(self._ids) > 8 * REMEMBERED:
@@ -257,7 +258,7 @@ def _room(array: np.ndarray, size: int) -> np.ndarray:
     return larger
 
 
-def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
+def split_words(texts: Texts) -> tuple[pa.LargeStringArray, np.ndarray]:
     """The words and runs of signs of all texts, lower-cased, and where each text's begin, int64 [texts + 1].
 
     Cut only where the tokenizer cuts too; lower-cased only before ASCII, for a mark after a capital may join it to a
@@ -265,10 +266,8 @@ def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
 
     :raises UnicodeEncodeError: a text holds a lone surrogate.
     """
-    whole = pa.array(texts, pa.large_string())
-    _, offsets, data = whole.buffers()
-    bounds = np.frombuffer(offsets, np.int64, len(texts) + 1)
-    raw = np.frombuffer(data, np.uint8, bounds[-1]) if data else np.zeros(0, np.uint8)
+    raw, bounds = utf8(texts)
+    raw, bounds = raw[bounds[0] : bounds[-1]], bounds - bounds[0]
     spelled, starts = np.empty(len(raw), np.uint8), np.empty(len(raw) + 1, np.int64)
     firsts = np.empty(len(bounds), np.int64)
     count = find_words(raw, bounds, KINDS, LOWER, spelled, starts, firsts)

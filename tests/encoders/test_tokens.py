@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +77,8 @@ def test_blocks_bound_what_is_tokenised_at_once(trained: Tokenizer, monkeypatch:
     texts = [*sentences(50), "", *sentences(50)]
     expected = DocumentTokenizer(trained).count(texts)
     monkeypatch.setattr(tokens, "BLOCK_CHARACTERS", 100)
-    assert np.array_equal(DocumentTokenizer(trained).count(texts), expected)
+    for column in (texts, pa.array(["before", *texts, "after"])[1:-1]):  # a list, or as a batch of rows has it
+        assert np.array_equal(DocumentTokenizer(trained).count(column), expected)
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,8 @@ def test_blocks_do_not_matter(monkeypatch) -> None:
     whole = ngrams.count_ngrams(texts).toarray()
     monkeypatch.setattr(ngrams, "BLOCK", 30)
     assert (ngrams.count_ngrams(texts).toarray() == whole).all()
+    column = pa.array(["before", *texts, "after"])[1:-1]  # as a batch of rows has it
+    assert (ngrams.count_ngrams(column).toarray() == whole).all()
 
 
 def test_words() -> None:

@@ -110,7 +110,7 @@ def count_shard(
         nonlocal seen
         for batch in (reading or ShardReading(shard, config)).batches(["text"]):
             ids, first = batch.documents.rows["chunk_id"], 0
-            for single, pair, document, count in hashed_words(batch.documents.strings):
+            for single, pair, document, count in hashed_words(batch.documents.rows["text"]):
                 counts = counted(single, pair, document, count, buckets)
                 leak = np.full(count, -1)
                 if scan is not None:
