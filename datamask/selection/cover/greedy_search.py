@@ -5,15 +5,15 @@
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
 the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). In large
-pools the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones, and where there are
-quotas or a length bound, simulated annealing goes between two runs of rounds, by random swaps (`compiled.anneal`),
-which keep these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is
-brought within the budget at the end.
+pools the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones simulated annealing
+goes between two runs of rounds, by random swaps (`compiled.anneal`). Swaps keep quotas and the length bound. Documents
+compete by their gain less the budget's dual price for their share of it, and the mask is brought within the budget and
+the limits at the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
-from datamask.selection.problem.feasible import fill_in_order
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.feasible import fill_in_order, repair_selection
+from datamask.selection.problem.limits import NOTHING, Limits
 from datamask.selection.problem.running_sums import RunningSums, allowed, book_row, running_sums
 from datamask.shares import share_part, tell_share
 
@@ -70,8 +70,9 @@ class Optimum:
     """What is known of the fractional optimum, beside which a mask is searched."""
 
     price: float = 0.0  # the budget's dual price
-    above: np.ndarray | None = None  # (N,) a document's gain there, less that price
+    above: np.ndarray | None = None  # (N,) a document's gain there, less what budget and limits charge for it
     p: np.ndarray | None = None  # (N,) itself; without it, or `above`, random swaps search
+    multipliers: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,) the limits' dual prices
 
 
 def improve(
@@ -89,26 +90,36 @@ def improve(
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     above, p = optimum.above, optimum.p
     value = linear - optimum.price * limits.weights  # net of the budget's dual price, so that lengths compare
+    charged = value - limits.charge(optimum.multipliers) * limits.weights
     if not 0 < selected.sum() < len(selected):
         return selected
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * compiled.MOST * each)))
     found = [before]
-    if limits or len(joint.rows.index) <= SMALL or p is None:
+    if len(joint.rows.index) <= SMALL or p is None or (limits and joint.curves.worth):
         above = None
+
+    def mended(selected: np.ndarray, books: Books) -> np.ndarray:
+        """The mask (N,) brought within the budget, and if need be the limits."""
+        mask = _mended(joint, compiled.Documents(mass, linear, selected), limits, books)
+        if not (limits and limits.violations(mask)):
+            return mask
+        gain = _gains(joint, compiled.Documents(mass, charged, mask)) / limits.weights
+        return repair_selection(limits, gain, mask)
+
     if effort.search and above is not None and p is not None:
         with share_part(0, 0.9):
             if joint.curves.worth:  # whole documents: greedy is above what sharpening finds, in a fifth of the time
                 selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
             else:
-                selected = sharpen(joint, mass, value, p, above, limits, effort.search)
-        roughly = compiled.Documents(mass, linear, selected)
-        selected = _mended(joint, roughly, limits, Books.of(limits, selected))
+                selected = sharpen(joint, mass, charged, p, above, limits, optimum.multipliers, effort.search)
+        selected = mended(selected, Books.of(limits, selected))
+        found.append(selected.copy())
     books, documents = Books.of(limits, selected), compiled.Documents(mass, value, selected)
     if effort.search and above is None:
         with share_part(0, 0.25):
             _rounds(joint, documents, books, scale, rounds)
-        found.append(_mended(joint, documents._replace(linear=linear), limits, books))
+        found.append(mended(selected, books))
         gain = _gains(joint, documents)
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
@@ -121,7 +132,7 @@ def improve(
             _anneal(joint, documents, near, gain, books, schedule)
     with share_part(0.9 if effort.search else 0, 1):
         _rounds(joint, documents, books, scale, rounds)
-    found.append(_mended(joint, documents._replace(linear=linear), limits, books))
+    found.append(mended(selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 

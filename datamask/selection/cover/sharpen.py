@@ -23,7 +23,7 @@ import numpy as np
 from datamask.compiling import compiled, vectorised
 from datamask.selection.cover.compiled import Mixture, Rows
 from datamask.selection.cover.curves import SummedCoverage, bend_of, curve_slope, factor_left, second
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.limits import NOTHING, Limits
 from datamask.shares import tell_share
 
 # Over the documents that may change sides. 500 end .07 to .1 % of the objective's span higher on 33,872 real documents
@@ -44,6 +44,7 @@ EDGE = 1e-2  # p this near to 0 or 1 is looked at again after RESTING sweeps at 
 RESTING, FARTHER = 8, 30  # in curvatures, times FARTHER; a hundredth as near it is 0 or 1
 STILL = 2e-3  # a move less than this is not made
 HALVINGS = 14  # of the interval in which a document's maximum lies
+KEPT = 0.9  # of a limit's price after a sweep that ends within its range
 SPENT = 0.1  # curvature that the budget has, as a share of the mean document's, and of its price that moves in a sweep
 LEAST = 0.1  # a curvature is taken where no atom is below this share of the pool's mixture
 SMALLEST = 1e-30  # a mixture's least share of an atom
@@ -59,7 +60,18 @@ class Columns(NamedTuple):
     linear: np.ndarray  # the linear part of its gain, less what its share of the budget costs
     p: np.ndarray
     rest: np.ndarray  # sweeps until it is looked at again
-    weights: np.ndarray  # what it takes of the budget
+    codes: np.ndarray  # (n, kinds) int32: of which sums it is part; the budget's is the first
+    coefficients: np.ndarray  # (n, kinds) what it adds to them
+
+
+class SoftSums(NamedTuple):
+    """(1 + R,) each: the budget's sum, less the budget, and those of the limits, which a price holds in their range."""
+
+    sums: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    price: np.ndarray  # beside what is in the documents' linear gain
+    stiff: np.ndarray  # the curvature of the price: what it rises by for each unit beyond the range
 
 
 @vectorised
@@ -91,16 +103,20 @@ def own_maximum(slope, unit, aim):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sweeps(rows, mixture, ratio, columns, over, toll, stiff, steps):  # type: ignore[no-untyped-def]
+def beyond(soft, code):  # type: ignore[no-untyped-def]
+    """How far a sum lies beyond its range; negative below it."""
+    return max(soft.sums[code] - soft.high[code], 0.0) + min(soft.sums[code] - soft.low[code], 0.0)
+
+
+@compiled
+def sweeps(rows, mixture, ratio, columns, soft, steps):  # type: ignore[no-untyped-def]
     """A sweep over the documents at each μ of `steps` (S,).
 
-    columns: `Columns`; ratio: the slope at the mixture's level, float32 (J,); over: what is spent beyond the budget,
-    toll: its price less that in the documents' linear gain, stiff: its curvature. level, ratio, p and rest are changed
-    in place. Returns over and toll.
+    ratio: the slope at the mixture's level, float32 (J,). level, ratio, p, rest, sums and prices are changed in place.
     """
     start, index, value = rows
     t, level, curves = mixture
-    mass, curvature, unit, linear, p, rest, weights = columns
+    mass, curvature, unit, linear, p, rest, codes, coefficients = columns
     steep = np.log(2.0) * curves.rate * curves.worth
     for mu in steps:
         heat = WARM * (1 - mu) + LAST
@@ -108,10 +124,15 @@ def sweeps(rows, mixture, ratio, columns, over, toll, stiff, steps):  # type: ig
             if rest[row]:
                 rest[row] -= 1
                 continue
-            first, last, w, k, here = start[row], start[row + 1], weights[row], curvature[row], p[row]
-            gain = mass[row] * row_price(index, value, ratio, first, last) + linear[row] - w * (toll + stiff * over)
-            slope = k * (1 - mu) + stiff * w**2
-            aim = gain + (k + stiff * w**2) * here - 0.5 * mu * k
+            first, last, k, here = start[row], start[row + 1], curvature[row], p[row]
+            cost, stiff = 0.0, 0.0
+            for kind in range(codes.shape[1]):
+                code, w = codes[row, kind], coefficients[row, kind]
+                cost += w * (soft.price[code] + soft.stiff[code] * beyond(soft, code))
+                stiff += soft.stiff[code] * w**2
+            gain = mass[row] * row_price(index, value, ratio, first, last) + linear[row] - cost
+            slope = k * (1 - mu) + stiff
+            aim = gain + (k + stiff) * here - 0.5 * mu * k
             q = own_maximum(slope, heat * unit[row], aim)
             if q < EDGE:
                 rest[row] = int(min(RESTING, max(0.0, -FARTHER * aim / k)))
@@ -122,7 +143,8 @@ def sweeps(rows, mixture, ratio, columns, over, toll, stiff, steps):  # type: ig
             if moved == 0 or (abs(moved) < STILL and 0 < q < 1):
                 continue
             p[row] = q
-            over += w * moved
+            for kind in range(codes.shape[1]):
+                soft.sums[codes[row, kind]] += coefficients[row, kind] * moved
             m = mass[row] * moved
             bend = bend_of(index, first, last, curves.bend)
             for at in range(first, bend):
@@ -135,20 +157,22 @@ def sweeps(rows, mixture, ratio, columns, over, toll, stiff, steps):  # type: ig
                     atom = index[at]
                     level[atom] = min(1.0, max(level[atom] * factor, SMALLEST))
                     ratio[atom] = steep * level[atom]
-        toll += SPENT * stiff * over
-    return over, toll
+        for code in range(len(soft.sums)):
+            over = beyond(soft, code)
+            soft.price[code] = soft.price[code] + SPENT * soft.stiff[code] * over if over else soft.price[code] * KEPT
 
 
 def sharpen(
     joint: SummedCoverage,
     mass: np.ndarray,  # (N,) the factor on a document's row in the mixture
-    value: np.ndarray,  # (N,) the linear part of a document's gain, less what its share of the budget costs
+    value: np.ndarray,  # (N,) the linear part of a document's gain, less what budget and limits charge for it
     p: np.ndarray,  # (N,) the fractional optimum
-    above: np.ndarray,  # (N,) a document's gain at the fractional optimum, less that cost: 0 for those in part
-    limits: Limits,  # the budget alone
+    above: np.ndarray,  # (N,) a document's gain at the fractional optimum, less that charge: 0 for those in part
+    limits: Limits,
+    multipliers: np.ndarray = NOTHING,  # (R,) the limits' dual prices: those that are not 0 are kept tight
     share: float = 1.0,  # of the usual number of sweeps
 ) -> np.ndarray:
-    """(N,) bool: a mask that spends the budget but for some documents."""
+    """(N,) bool: a mask that spends the budget, and is within the limits, but for some documents."""
     level = joint.levels(mass * p)
     words = slice(joint.curves.bend)
     level[words] = np.maximum(level[words], LEAST * joint.mean[words])
@@ -161,20 +185,38 @@ def sharpen(
     whole = np.where(p > 0.5, 1.0, 0.0)
     whole[near] = p[near]
     level = np.maximum(joint.levels(mass * whole), SMALLEST)
-    rows, weights, inside = joint.rows.take(near), limits.weights[near], whole[near]
+    rows, inside = joint.rows.take(near), whole[near]
     count = max(2, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
     matrix = Rows(rows.start, rows.index, rows.value.astype(np.float32, copy=False))
     ratio = curve_slope(joint.t, level, joint.curves).astype(np.float32)
     mixture = Mixture(joint.t.astype(np.float32), level, joint.curves)
     rest = np.zeros(len(near), np.int64)
-    columns = Columns(mass[near], curvature[near], unit[near], value[near], inside, rest, weights)
-    stiff = SPENT * curvature[near].mean() / weights.mean() ** 2
-    over, toll = float(limits.weights @ whole) - limits.size, 0.0
+    part = limits.at(near)
+    codes = np.stack([np.zeros(len(near)), *(kind.codes + 1 for kind in part.kinds)], axis=1).astype(np.int32)
+    coefficients = np.stack([part.weights, *(kind.coefficients for kind in part.kinds)], axis=1)
+    columns = Columns(mass[near], curvature[near], unit[near], value[near], inside, rest, codes, coefficients)
+    soft = _soft_sums(limits, whole, multipliers, SPENT * curvature[near].mean(), coefficients)
     for number, some in enumerate(np.array_split(np.linspace(first, 1, count), TOLD)):
         tell_share(number / TOLD)
-        over, toll = sweeps(matrix, mixture, ratio, columns, over, toll, stiff, some)
+        sweeps(matrix, mixture, ratio, columns, soft, some)
     whole[near] = inside
     return whole > 0.5
+
+
+def _soft_sums(
+    limits: Limits, p: np.ndarray, multipliers: np.ndarray, curvature: float, coefficients: np.ndarray
+) -> SoftSums:
+    """The sums at p (N,). curvature: of a sum, for a document of mean coefficient; coefficients: (n, kinds)."""
+    low = np.where(multipliers > 0, limits.high, limits.low)
+    high = np.where(multipliers < 0, limits.low, limits.high)
+    stiff = np.array([curvature / column.mean() ** 2 for column in coefficients.T])
+    sums, of_limits = np.zeros((2, len(limits.names)))
+    for column, kind in enumerate(limits.kinds):
+        sums += np.bincount(kind.codes, kind.coefficients * p, minlength=len(sums))
+        of_limits[kind.codes] = stiff[1 + column]
+    spent = float(limits.weights @ p) - limits.size
+    ends = np.append(spent, sums), np.append(0.0, low), np.append(0.0, high)
+    return SoftSums(*ends, np.zeros(1 + len(low)), np.append(stiff[0], of_limits))
 
 
 def _near(loss: np.ndarray, fractional: np.ndarray, few: int) -> np.ndarray:

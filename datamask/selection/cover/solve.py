@@ -142,8 +142,8 @@ def to_mask(
     limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
         return _by_prices(concave, selected)
-    cut = concave.feasible.cut(price)
-    per_token, above = cut / concave.size, (price.numpy() - cut) * weights / concave.size
+    dual, size = concave.feasible.dual(price), concave.size
+    per_token, above = dual.level / size, (price - dual.thresholds(price)).numpy() * weights / size
     if len(concave.metrics) == 1:
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
@@ -153,7 +153,7 @@ def to_mask(
                 selected,
                 selected,
             ]
-        found, at = [], search.Optimum(per_token, above, p.numpy())
+        found, at = [], search.Optimum(per_token, above, p.numpy(), dual.multipliers / size)
         for number, start in enumerate(starts):
             with share_part(number / len(starts), (number + 1) / len(starts)):
                 own, size = replace(effort, seed=effort.seed + number), concave.size
@@ -166,7 +166,7 @@ def to_mask(
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
             own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
-            at = search.Optimum(per_token)
+            at = search.Optimum(per_token, multipliers=dual.multipliers / size)
             selected = search.improve(joint, linear, limits, selected, objective_span, own, size, at)
         value = _value(concave, selected)
         if value <= reached:

@@ -110,6 +110,10 @@ class Feasible:
         level, lower = middle + step * found.level, middle + step * found.lower
         return found.p, LimitPrices(level, lower, multipliers)
 
+    def dual(self, price: torch.Tensor) -> LimitPrices:
+        """The dual prices of the budget and the limits at these prices: of the budget alone, its cut."""
+        return self.answer(price)[1] if self.limits else LimitPrices(self.cut(price))
+
     def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
         reduced = price.numpy() - dual.thresholds(price).numpy()

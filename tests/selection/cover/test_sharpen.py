@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
@@ -19,6 +20,7 @@ from datamask.selection.cover.curves import SummedCoverage, curve_slope, second
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.tangent import maximise
 from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.pool import Pool
 from tests.selection.cover.test_coverage import feasible_masks, pool_of, problem_of
 
 NGRAMS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
@@ -42,6 +44,36 @@ def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, m
     swapped = solve_problem(problem)
     assert (found.selected != swapped.selected).any()
     assert found.objective > swapped.objective - 0.02
+
+
+def pool_of_lengths() -> Pool:
+    """1,500 documents, few of which hold a budget of tokens alone; short ones are better."""
+    generator = np.random.default_rng(3)
+    tokens = np.ceil(np.exp(generator.normal(5, 1, 1500)))
+    words = 0.04 * np.minimum(tokens, 400)[:, None] * generator.dirichlet(np.ones(200), 1500)
+    domain = generator.integers(0, 3, 1500).astype(str)
+    quality = generator.random(1500) - 0.1 * np.log(tokens)
+    features = generator.standard_normal((1500, 5)) + 1
+    return Pool(features, quality, tokens, {"domain": domain}, ngrams=csr_array(generator.poisson(words) * 1.0))
+
+
+QUOTAS = [{"column": "domain", "maximum": {"0": 0.2}, "minimum": {"1": 0.45}}]
+BOTH = {"length_tolerance": 0.05, "quotas": [{"column": "domain", "as_pool": 0.02}]}
+
+
+@pytest.mark.parametrize("limits", [{"length_tolerance": 0.05}, {"quotas": QUOTAS}])
+def test_under_limits_the_optimum_is_followed_and_ends_above_random_swaps(limits, monkeypatch) -> None:
+    problem = problem_of(pool_of_lengths(), lamb=0.5, budget_documents=150, **NGRAMS, **limits)
+    found = solve_problem(problem)
+    monkeypatch.setattr(search, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
+    assert found.objective > solve_problem(problem).objective + 0.002
+
+
+@pytest.mark.parametrize("budget", [{"budget_tokens": 40_000}, {"budget_documents": 150}])
+@pytest.mark.parametrize("limits", [{"length_tolerance": 0.05}, {"quotas": QUOTAS}, BOTH])
+def test_limits_hold_where_the_optimum_is_followed(budget, limits) -> None:
+    found = solve_problem(problem_of(pool_of_lengths(), lamb=0.5, **NGRAMS, **budget, **limits))
+    assert found.gap < 0.04  # the mask that swaps start from is .07 below
 
 
 def test_a_longer_search_ends_higher_under_the_same_bound() -> None:
@@ -76,11 +108,15 @@ def test_the_mixture_that_sweeps_keep_is_their_documents_own(curve: str) -> None
     ratio, rows = curve_slope(joint.t, level, joint.curves), joint.rows
     curvature = mass**2 * rows.curvatures(second(joint.t, level, joint.curves))
     mixture, rest = Mixture(joint.t, level, joint.curves), np.zeros(300, np.int64)
-    columns = sharpen.Columns(mass, curvature, curvature, np.zeros(300), p, rest, np.ones(300))
-    stiff = 0.1 * curvature.mean()
-    over, _ = sharpen.sweeps(rows.arrays, mixture, ratio, columns, 0.0, 0.0, stiff, np.linspace(0.35, 1, 40))
+    codes = np.stack([np.zeros(300), np.arange(300) % 2 + 1], axis=1).astype(np.int32)
+    columns = sharpen.Columns(mass, curvature, curvature, np.zeros(300), p, rest, codes, np.ones((300, 2)))
+    stiff = np.full(3, 0.1 * curvature.mean())
+    ends = np.array([0.0, 10.0, 0.0]), np.array([0.0, 12.0, 30.0])
+    soft = sharpen.SoftSums(np.array([0.0, 15.0, 15.0]), *ends, np.zeros(3), stiff)
+    sharpen.sweeps(rows.arrays, mixture, ratio, columns, soft, np.linspace(0.35, 1, 40))
     assert ((p == 0) | (p == 1)).mean() > 0.9
-    assert np.isclose(over, p.sum() - 30)
+    assert np.allclose(soft.sums, [p.sum() - 30, p[::2].sum(), p[1::2].sum()])
+    assert 9 < soft.sums[1] < 13
     assert np.allclose(level, joint.levels(mass * p), atol=1e-12)
     assert np.allclose(ratio, curve_slope(joint.t, level, joint.curves))
 
@@ -129,10 +165,11 @@ half = g.standard_normal((rows, each // 2)).astype(np.float32)
 value = g.permuted(np.concatenate([half, -half], axis=1), axis=1).ravel()
 index, start = g.integers(0, atoms, rows * each).astype(np.uint16), np.arange(rows + 1) * each
 p, t, level, ones = np.full(rows, 0.5), np.ones(atoms, np.float32), np.ones(atoms), np.ones(rows)
-columns = sharpen.Columns(ones, 1e-8 * ones, 1e-8 * ones, 0 * ones, p, np.zeros(rows, np.int64), ones)
+budget = np.zeros((rows, 1), np.int32), np.ones((rows, 1))
+columns = sharpen.Columns(ones, 1e-8 * ones, 1e-8 * ones, 0 * ones, p, np.zeros(rows, np.int64), *budget)
 mixture = Mixture(t, level, Curves(atoms, 1.0, 0.0))
 matrix, ratio = Rows(start, index, value), np.ones(atoms, np.float32)
-sharpen.sweeps(matrix, mixture, ratio, columns, 0.0, 0.0, 0.0, np.ones(1))
+sharpen.sweeps(matrix, mixture, ratio, columns, sharpen.SoftSums(*np.zeros((5, 1))), np.ones(1))
 print(p.mean(), p.tobytes().hex())
 """
     there = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
