@@ -113,6 +113,16 @@ class AtomRows:
         return AtomRows(*taken_rows(self.start, self.index, self.value, rows), self.width)
 
 
+    def within(self, used: np.ndarray) -> AtomRows:
+        """The same rows without the numbers of atoms that are not `used` (width,) bool."""
+        if used.all():
+            return self
+        start = np.zeros(len(self) + 1, np.int64)
+        compiled.count_used(self.start, self.index, used, start)
+        kept = used[self.index]
+        return AtomRows(start, self.index[kept], self.value[kept], self.width)
+
+
 @dataclass(frozen=True, eq=False)
 class Atoms:
     """A pool's atoms with the target distribution of each part."""

@@ -86,6 +86,16 @@ def to_shares(start, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def count_used(start, index, used, found):  # type: ignore[no-untyped-def]
+    """Fills found (N + 1,) with where each row starts once atoms that are not `used` (J,) are left out."""
+    for row in range(len(start) - 1):
+        count = 0
+        for at in range(start[row], start[row + 1]):
+            count += used[index[at]]
+        found[row + 1] = found[row] + count
+
+
+@compiled
 def add_state(start, index, value, mass, found, first, last):  # type: ignore[no-untyped-def]
     """found (J,) += Aᵀ mass, of the rows `first` to `last` − 1. mass: (N,)."""
     for row in range(first, last):

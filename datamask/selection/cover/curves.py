@@ -146,6 +146,10 @@ class SummedCoverage(CurvedSum):
         """The same over these documents (row numbers)."""
         return replace(self, rows=self.rows.take(rows))
 
+    def used(self) -> SummedCoverage:
+        """The same by shorter rows: without the atoms of no weight, which are other parts' atoms."""
+        return replace(self, rows=self.rows.within(self.t > 0))
+
     def state(self, mass: np.ndarray) -> np.ndarray:
         """Σ_i mass_i A_i: (J,). mass: (N,) shares of the budget."""
         return self.rows.state(mass)

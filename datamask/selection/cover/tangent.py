@@ -27,7 +27,7 @@ DECIDED = 1e-6  # a p this close to 0 or 1 is decided
 # Every SCREEN steps the undecided documents are counted. Then WIDER times as many, or FEWEST, are solved alone, unless
 # they are more than the share MOST of all.
 SCREEN, MOST, WIDER, FEWEST = 20, 0.6, 1.5, 2048
-INNER = 80  # steps at most on the undecided alone
+INNER = 160  # steps at most on the undecided alone: with 80 momentum begins anew too often (benchmarks/LOG.md)
 # A document's step is divided by the root of its curvature. This takes fewer steps than no division, or a division by
 # the curvature itself (benchmarks/LOG.md). LEAST_CURVED: a smaller share of the median curvature counts as this share.
 LEAST_CURVED = 1e-2

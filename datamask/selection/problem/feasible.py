@@ -136,7 +136,7 @@ class Feasible:
         """The price of the last document taken when the budget is filled by falling price, ignoring limits."""
         if self.unit_weights:
             return float(least_taken(price.numpy(), self.fill_budget(price).numpy()))
-        return _weighted_cut(price, self.weights, self.size)
+        return _weighted_cut(price.numpy(), self.limits.weights, self.size)
 
     def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
         """(N,) bool: the documents of greatest p within the budget and the limits; ties go to the greater price, then
@@ -176,12 +176,13 @@ class Feasible:
             s[order[:whole]] = 1
             s[order[whole:]] = part
             return s
-        cut = _weighted_cut(price, self.weights, self.size)
-        s[price > cut] = 1
-        left = self.size - float(self.weights[price > cut].sum())
-        at = (price == cut).nonzero()[:, 0]
-        before = self.weights[at].cumsum(0) - self.weights[at]
-        s[at] = ((left - before) / self.weights[at]).clamp(0, 1)
+        prices, weights, filled = price.numpy(), self.limits.weights, s.numpy()
+        cut = _weighted_cut(prices, weights, self.size)
+        filled[prices > cut] = 1
+        left = self.size - weights[prices > cut].sum()
+        at = np.flatnonzero(prices == cut)
+        before = np.cumsum(weights[at]) - weights[at]
+        filled[at] = ((left - before) / weights[at]).clip(0, 1)
         return s
 
 
@@ -230,25 +231,26 @@ def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:
     return float(np.partition(thin, at)[at])
 
 
-def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> float:
-    """The price at which documents taken by falling price have spent the budget. Sorts only the prices near it."""
-    low, high = float(price.min()), float(price.max())
+def _weighted_cut(price: np.ndarray, weights: np.ndarray, size: float) -> float:
+    """The price at which documents taken by falling price have spent the budget. Sorts only the prices near it.
+
+    In NumPy, on one core: PyTorch's cores wait for one another longer than such short arrays take.
+    """
+    low, high = price.min(), price.max()
     if len(price) > 4096:
-        thin = price[:: len(price) // 2048]
-        order = torch.argsort(thin, descending=True)
-        spent = weights[:: len(price) // 2048][order].cumsum(0) * (
-            float(weights.sum()) / float(weights[:: len(price) // 2048].sum())
-        )
-        at = int(torch.searchsorted(spent, size))
+        thin, of = price[:: len(price) // 2048], weights[:: len(price) // 2048]
+        order = np.argsort(-thin, kind="stable")
+        spent = np.cumsum(of[order]) * (weights.sum() / of.sum())
+        at = int(np.searchsorted(spent, size))
         first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
-        above = float(weights[price > first].sum())
-        if above < size and above + float(weights[(price <= first) & (price >= last)].sum()) >= size:
-            low, high = float(last), float(first)
+        above = weights[price > first].sum()
+        if above < size and above + weights[(price <= first) & (price >= last)].sum() >= size:
+            low, high = last, first
     inside = (price >= low) & (price <= high)
     values, of = price[inside], weights[inside]
-    order = torch.argsort(values, descending=True, stable=True)
-    spent = of[order].cumsum(0) + float(weights[price > high].sum())
-    at = min(int(torch.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
+    order = np.argsort(-values, kind="stable")
+    spent = np.cumsum(of[order]) + weights[price > high].sum()
+    at = min(int(np.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
     return float(values[order[at]])
 
 
