@@ -245,7 +245,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=22,
+            version=23,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

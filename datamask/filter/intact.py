@@ -170,14 +170,14 @@ def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
 
 
 def _quoting(pair: TextPair) -> int:
-    """The text with more quotation, if that is half of what the two differ by and it says little of its own besides."""
+    """The text with more quotation, if that is half of what the two differ by; the other, if it answers besides."""
     one, other = (text.surface.quoted for text in pair.texts)
     said = int(np.sign(other - one))
     if 2 * abs(other - one) < max(pair.own[said > 0].letters, 2 * QUOTED):
         return 0
     less, more = pair.texts[::said]
     besides = np.setdiff1d(shingles(_QUOTED_LINE.sub("", more.text)), less.shingles, assume_unique=True)
-    return said if len(besides) < QUOTED else 0
+    return said if len(besides) < QUOTED else -said
 
 
 def _worn(pair: TextPair) -> int:
