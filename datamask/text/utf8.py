@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Texts = Sequence[str] | pa.Array
+Texts: TypeAlias = Sequence[str] | pa.Array
 
 
 def utf8(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
