@@ -112,7 +112,6 @@ class AtomRows:
         """These rows, in this order (copied)."""
         return AtomRows(*taken_rows(self.start, self.index, self.value, rows), self.width)
 
-
     def within(self, used: np.ndarray) -> AtomRows:
         """The same rows without the numbers of atoms that are not `used` (width,) bool."""
         if used.all():
