@@ -54,7 +54,7 @@ class CopyCounts:
         counts, found = self.model.pool.counts, np.empty(len(pairs))
         tables = (counts.words, counts.tails, counts.heads, counts.pairs, counts.joints)
         by_word, by_joint = neighbours(words.hashes, words.hashes), neighbours(words.tails, words.heads)
-        tokens = (words.hashes, words.tails, words.heads, by_word, by_joint)
+        tokens = np.stack([words.hashes, words.tails, words.heads, by_word, by_joint])
         counted, keys = words, by_word  # of what the sample counted: the texts' beginnings
         if max(map(len, texts), default=0) > CHARACTERS:
             counted = BatchWords([text[:CHARACTERS] for text in texts])

@@ -20,6 +20,7 @@ SHORTEST = 8  # words, below which nothing is said of this
 REST = 100.0  # words of the corpus that a text's own words are mixed with: one that recurs in it is at home there
 MOST = 4.0  # nats that one word may say
 STRANGE = 2.0  # nats against a word that neither the rest of its text nor the corpus has: typing errors, broken words
+HEADS, PAIRS = 2, 3  # rows of keys: words, their ends, their beginnings, pairs of words, of an end and a beginning
 OF_PAIRS, OF_JOINTS = _STRENGTH["pairs"], _STRENGTH["joints"]
 
 
@@ -94,17 +95,6 @@ def pair_lift(first, second, both, size, strength):  # type: ignore[no-untyped-d
     return np.rint(min(max(found, -MOST_OF_PAIR), MOST_OF_PAIR) * UNIT) / UNIT
 
 
-@compiled
-def ordered(values, first, held, fewer):  # type: ignore[no-untyped-def]
-    """The values (tokens,), those of each text that was counted (`held_in`) ascending, but for its last `fewer`."""
-    found = values.copy()
-    for text in range(len(held)):
-        end = first[text + 1] - fewer
-        if held[text] >= 0 and end > first[text]:
-            found[first[text] : end] = np.sort(values[first[text] : end])
-    return found
-
-
 class CopyTexts(NamedTuple):
     """Texts by their tokens."""
 
@@ -117,29 +107,26 @@ class CopyTexts(NamedTuple):
 def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: ignore[no-untyped-def]
     """Fills found (P,) with `CopyCounts.altered` of pairs of texts: one, other (P,) their numbers.
 
-    size: (P,) words of their language; texts: `CopyTexts`; tokens: of each its hash, tail, head, and its keys with the
-    next (`neighbours`); tables: of the pool's words, tails, heads, pairs and joints.
+    size: (P,) words of their language; texts: `CopyTexts`; tokens: (5, tokens) of each its hash, tail, head, and its
+    keys with the next (`neighbours`); tables: of the pool's words, tails, heads, pairs and joints.
     """
     first, is_word, held = texts
-    hashes, ends, begins, by_word, by_joint = tokens
-    counted_for = (
-        ordered(hashes, first, held, 0),
-        ordered(ends, first, held, 0),
-        ordered(begins, first, held, 0),
-        ordered(by_word, first, held, 1),
-        ordered(by_joint, first, held, 1),
-    )
+    counted_for = tokens.copy()  # those of each text that was counted (`held_in`) ascending, none of a last word's next
+    for text in range(len(held)):
+        for row in range(len(tokens)):
+            mine = counted_for[row, first[text] : first[text + 1] - (row >= PAIRS)]
+            if held[text] >= 0:
+                mine[:] = np.sort(mine)
     for pair in range(len(one)):
         nats = np.zeros(2)
         for side in range(2):
             text, copy = (one[pair], other[pair]) if side == 0 else (other[pair], one[pair])
-            mine = slice(first[text], first[text + 1])
+            mine, theirs = slice(first[text], first[text + 1]), slice(first[copy], first[copy + 1])
             nats[side] = likely(
                 is_word[mine],
-                own_of(counted_for, first, text),
-                own_of(counted_for, first, copy),
-                (hashes[mine], ends[mine], begins[mine], by_word[mine], by_joint[mine]),
-                by_word[first[copy] : max(first[copy + 1] - 1, first[copy])],
+                (counted_for[:, mine], counted_for[:, theirs]),
+                tokens[:, mine],
+                tokens[PAIRS, theirs][: max(first[copy + 1] - first[copy] - 1, 0)],
                 (held[text], held[copy]),
                 size[pair],
                 tables,
@@ -148,21 +135,12 @@ def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: i
 
 
 @compiled
-def own_of(ordered, first, text):  # type: ignore[no-untyped-def]
-    """Of what is `ordered`, a text's own; its keys with a next word without the last word's."""
-    begin, end = first[text], first[text + 1]
-    words, tails, heads, pairs, joints = ordered
-    last = max(end - 1, begin)
-    return words[begin:end], tails[begin:end], heads[begin:end], pairs[begin:last], joints[begin:last]
-
-
-@compiled
-def likely(is_word, mine, theirs, tokens, others, held, size, tables):  # type: ignore[no-untyped-def]
+def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: ignore[no-untyped-def]
     """Nats that the words of a text say that it has of its own: beside their neighbours, and in the rest of the text.
 
-    mine, theirs: see `own_of`; others: the keys of the copy's neighbours.
+    counted_for: the text's and the copy's, others: the keys of the copy's neighbours; see `altered_of_pairs`.
     """
-    hashes, tails, heads, by_word, by_joint = tokens
+    hashes, by_word = tokens[0], tokens[PAIRS]
     table, taken = set_of(others)
     places = np.empty(max(len(hashes) - 1, 0), np.int64)  # of words that are followed by another in the copy
     number = 0
@@ -172,22 +150,22 @@ def likely(is_word, mine, theirs, tokens, others, held, size, tables):  # type: 
     places = places[:number]
     before, after = np.zeros(len(hashes), np.bool_), np.zeros(len(hashes), np.bool_)
     after[places], before[places + 1] = True, True
-    asked = np.flatnonzero(before | after)
-    known = np.zeros(len(hashes))  # counts of the words that are asked for
-    known[asked] = without(tables[0], hashes[asked], mine[0], held[0], theirs[0], held[1])
-    ends = without(tables[1], tails[places], mine[1], held[0], theirs[1], held[1])
-    begins = without(tables[2], heads[places + 1], mine[2], held[0], theirs[2], held[1])
-    both = without(tables[3], by_word[places], mine[3], held[0], theirs[3], held[1])
-    joint = without(tables[4], by_joint[places], mine[4], held[0], theirs[4], held[1])
+    counts = np.zeros((len(tables), len(hashes)))  # of the keys that are asked for
+    for row in range(len(tables)):
+        asked = np.flatnonzero(before | after) if row == 0 else places + (row == HEADS)
+        mine, theirs = counted_for[0][row], counted_for[1][row]
+        if row >= PAIRS:
+            mine, theirs = mine[:-1], theirs[:-1]
+        counts[row][asked] = without(tables[row], tokens[row][asked], mine, held[0], theirs, held[1])
     said = 0.0
-    for place in range(number):
-        joined = JOINTS * pair_lift(ends[place], begins[place], joint[place], size, OF_JOINTS)
-        said += pair_lift(known[places[place]], known[places[place] + 1], both[place], size, OF_PAIRS) + joined
+    for at in places:
+        joined = JOINTS * pair_lift(counts[1, at], counts[HEADS, at + 1], counts[4, at], size, OF_JOINTS)
+        said += pair_lift(counts[0, at], counts[0, at + 1], counts[PAIRS, at], size, OF_PAIRS) + joined
     own = np.zeros(len(hashes), np.bool_)
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
         own[at] = begun and ended and (before[at] or after[at])
-    return said + at_home(hashes, own, known, is_word, size)
+    return said + at_home(hashes, own, counts[0], is_word, size)
 
 
 @compiled
