@@ -112,6 +112,7 @@ def _coverage() -> None:
     linear = generator.random(documents)
     rows.scores(uniform)
     rows.curvatures(uniform)
+    rows.within(np.arange(atoms) > 0)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
     grow_greedily(joint, linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
