@@ -22,8 +22,7 @@ from embedded import Embedded, real, synthetic
 from datamask.config import Select, resolve
 from datamask.selection.arrays import select
 from datamask.selection.calibration import make_problem
-from datamask.selection.paper import plackett_luce
-from datamask.selection.paper.policy_gradient import Policy
+from datamask.selection.paper.policy_gradient import Policy, as_masks, surrogate_gradient
 from datamask.selection.problem.pool import Pool
 
 STEPS = 5000
@@ -45,8 +44,8 @@ def plain_step(features: torch.Tensor, quality: torch.Tensor, logits: torch.Tens
         diversity = -float((off_diagonal**2).sum()) / 10_000
         rewards[rollout] = settings.lamb * quality[batch[chosen]].mean() + (1 - settings.lamb) * diversity
     advantage = (rewards - rewards.mean()) / rewards.std()
-    masks = plackett_luce.as_masks(drawn, len(batch))
-    logits[batch] += rate * plackett_luce.surrogate_gradient(logits[batch], masks, advantage)
+    masks = as_masks(drawn, len(batch))
+    logits[batch] += rate * surrogate_gradient(logits[batch], masks, advantage)
 
 
 def speed(pool: Embedded) -> None:

@@ -8,7 +8,7 @@
 `--to` keeps the embedded corpus. Agreement is normalised mutual information: 1, groups and labels are the same; 0, they
 say nothing of one another. `agree` puts them beside k-means on all-MiniLM-L6-v2's vectors of `--documents` documents,
 LENGTH tokens of each; on these both encoders' vectors are clustered by the same k-means. No setting was chosen by
-these figures, but for SHARPNESS and COMMON of `topic_names`, which were chosen by reading the names of this corpus.
+these figures, but for SHARPNESS and COMMON of `topics`, which were chosen by reading the names of this corpus.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ from datamask.selection.sharded.candidates import (
     read_candidates,
 )
 from datamask.selection.sharded.grouped_corpus import ShardCandidates, ShardedSelection, UndecidedTooFew
-from datamask.selection.sharded.moment_rounds import select_shards
-from datamask.selection.sharded.moment_sums import can_sum_moments
+from datamask.selection.sharded.moment_rounds import can_sum_moments, select_shards
 from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output

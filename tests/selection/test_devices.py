@@ -6,7 +6,7 @@ Without a GPU on a fake one, which refuses to mix devices (`fake_device`); with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
@@ -19,7 +19,7 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded import moment_rounds, moment_sums
+from datamask.selection.sharded import moment_rounds
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device
@@ -44,9 +44,7 @@ BUDGETS = {
 @contextmanager
 def picked(device: torch.device) -> Iterator[None]:
     """As if the settings' device were this one, in all that the groups' driver runs."""
-    with ExitStack() as stack:
-        for module in (moment_rounds, moment_sums):
-            stack.enter_context(mock.patch.object(module, "pick_device", lambda name: device))
+    with mock.patch.object(moment_rounds, "pick_device", lambda name: device):
         yield
 
 

@@ -15,7 +15,6 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
 from datamask.selection.sharded import moment_rounds as rounds
-from datamask.selection.sharded import moment_sums
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 
 WIDTH = 24
@@ -104,11 +103,11 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 
 def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     data = documents(5000, seed=7)
-    posed = []
+    posed, solve_undecided = [], rounds.solve_undecided
 
     def solve(state, problem):
         posed.append(len(problem.linear))
-        return moment_sums.solve_undecided(state, problem)
+        return solve_undecided(state, problem)
 
     monkeypatch.setattr(rounds, "solve_undecided", solve)
     made, _ = shards(data, np.arange(5000), 3)
@@ -152,10 +151,10 @@ def test_room_for_all_is_the_joint_solve_problem():
 
 
 def test_what_has_no_sums_is_gathered():
-    assert moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="DiSF")))
-    assert not moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="Facility")))
-    assert not moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, solver="greedy")))
-    assert moment_sums.can_sum_moments(
+    assert rounds.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="DiSF")))
+    assert not rounds.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="Facility")))
+    assert not rounds.can_sum_moments(resolve(Select(select_ratio=0.1, solver="greedy")))
+    assert rounds.can_sum_moments(
         resolve(Select(select_ratio=0.1, algorithm="Pair_simi", quotas=[Quota(column="domain", maximum={"a": 0.5})]))
     )
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from datamask.selection.paper import plackett_luce as pl
+from datamask.selection.paper import policy_gradient as pl
 
 CASES = [(n, k, seed) for n in (3, 5, 7) for k in (1, n // 2) for seed in (0, 1)] + [(5, 4, 0)]
 

@@ -11,8 +11,9 @@ from datamask.errors import ConfigError, DatamaskError
 from datamask.selection import select
 from datamask.selection.calibration import make_problem
 from datamask.selection.metrics.moments import DiSF, Pairwise
-from datamask.selection.paper import plackett_luce, policy_gradient, rewards
+from datamask.selection.paper import policy_gradient, rewards
 from datamask.selection.paper.facility import FacilityLocation
+from datamask.selection.paper.policy_gradient import as_masks, draw_orders
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers import SOLVERS
 
@@ -30,7 +31,7 @@ def pool_of(n, d=8, seed=0):
 
 def random_masks(n, k, count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return plackett_luce.as_masks(plackett_luce.draw_orders(torch.zeros(n), k, count, generator), n)
+    return as_masks(draw_orders(torch.zeros(n), k, count, generator), n)
 
 
 @pytest.mark.parametrize("metric_class", [Pairwise, DiSF, FacilityLocation])

@@ -16,8 +16,7 @@ from datamask.encoders import embed_shard, prepare_encoder
 from datamask.maps import Threads
 from datamask.report.topics import remark
 from datamask.selection import topics
-from datamask.selection.topic_names import can_name, name_topics, naming_words
-from datamask.selection.topics import label_topics, nearest
+from datamask.selection.topics import can_name, label_topics, name_topics, naming_words, nearest
 from datamask.stages import ShardFiles
 from tests.flows.conftest import SMALL, TOPICS, write_shard
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.selection.cover.curves import SMALLEST, Curves, bend_of, factor_left
-from datamask.selection.problem.running_sums import allowed, book_row
+from datamask.selection.problem.limits import allowed, book_row
 
 # Of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most.
 CROWD, PATIENCE = 32, 400

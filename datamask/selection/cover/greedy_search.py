@@ -22,8 +22,7 @@ from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.problem.feasible import fill_in_order, repair_selection
-from datamask.selection.problem.limits import NOTHING, Limits
-from datamask.selection.problem.running_sums import RunningSums, allowed, book_row, running_sums
+from datamask.selection.problem.limits import NOTHING, Limits, RunningSums, allowed, book_row, running_sums
 from datamask.shares import share_part, tell_share
 
 CANDIDATES = 1024  # to enter in a round

@@ -18,6 +18,8 @@ Improved (the default), also for any metric:
   falling temperature, with a pull towards the selection so strong that a mask exchanges few documents; then one of the
   masks, or the selection, is drawn by its reward at the same temperature. This finds pairs of documents that gain
   together, which prices do not show, and leaves local optima.
+
+Shapes: `logits` (n,), `orders` (G, k) indices in the order drawn, `masks` (G, n), `advantages` (G,).
 """
 
 from __future__ import annotations
@@ -30,11 +32,86 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
-from datamask.selection.paper import plackett_luce
 from datamask.selection.paper.rewards import MomentReward, Reward, reward_of
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
+
+# -- Plackett–Luce: documents drawn one after another without replacement, each with probability ∝ exp(logit). The
+# Gumbel top-k trick (Kool et al., arXiv 1903.06059) draws all k at once.
+
+
+def draw_orders(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
+    """`rollouts` draws of k of n documents without replacement from softmax(logits): orders (G, k), exact."""
+    return _arrivals(logits, k, rollouts, generator).topk(k, dim=1, largest=False).indices
+
+
+def draw_masks(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
+    """As `draw_orders`, as masks (G, n) float32, in no order: several times faster."""
+    arrivals = _arrivals(logits, k, rollouts, generator)
+    if arrivals.device.type == "cpu":
+        cut = np.partition(arrivals.numpy(), k - 1, axis=1)[:, k - 1 : k]  # vectorised, as topk is not
+        taken = arrivals <= torch.from_numpy(cut)
+        if int(taken.sum()) == rollouts * k:  # else arrivals are equal to the bit
+            return taken.float()
+    return as_masks(arrivals.topk(k, dim=1, largest=False, sorted=False).indices, logits.numel())
+
+
+def _arrivals(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
+    """Exponential clocks of rate exp(logit), (G, n): they ring in Plackett–Luce order (−ln of one: Gumbel)."""
+    clocks = torch.rand(rollouts, logits.numel(), generator=generator, device=logits.device).log_()
+    cut = logits.topk(k).values[-1]  # a logit 80 from it is in or out for certain; float32 holds the nearer ones
+    return clocks.mul_((cut - logits).float().clamp_(-80, 80).exp_().neg_())
+
+
+def as_masks(orders: Tensor, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Orders (G, k) as masks (G, n) of zeros and ones."""
+    return torch.zeros(orders.shape[0], n, dtype=dtype, device=orders.device).scatter_(1, orders, 1)
+
+
+def order_gradient(logits: Tensor, orders: Tensor, advantages: Tensor) -> Tensor:
+    """mean_g A_g ∇ ln P(order_g | logits), (n,), with the exact probability of the order drawn.
+
+    ∂ ln P/∂L_i = m_i − exp(L_i)·Σ_j 1/R_j over the draws j that i was still in the urn for, R_j the mass in the urn.
+    All in logarithms: logits may lie hundreds apart.
+    """
+    rates = torch.logcumsumexp(-_log_remaining(logits, orders), dim=1)  # (G, k): ln Σ_{j ≤ r} 1/R_j
+    expected = rates[:, -1:].expand(-1, logits.numel()).scatter(1, orders, rates)  # never drawn: all k draws
+    masks = as_masks(orders, logits.numel(), logits.dtype)
+    return advantages.to(logits.dtype) @ (masks - (logits + expected).exp()) / len(orders)
+
+
+def surrogate_gradient(logits: Tensor, masks: Tensor, advantages: Tensor) -> Tensor:
+    """mean_g A_g (m_g − k·softmax(logits)), (n,): the order's gradient as if every draw were from the full urn."""
+    expected = masks[0].sum() * logits.softmax(0)
+    return (advantages.to(masks.dtype) @ masks - advantages.sum() * expected) / len(masks)
+
+
+def inclusion(logits: Tensor, k: float, iterations: int = 60) -> Tensor:
+    """Probability of each document to be among k draws, (n,), to O(1/k): 1 − exp(−t·exp(logit)) with their sum k.
+
+    Drawing without replacement is a race of exponential clocks stopped at its k-th arrival; with many documents that
+    moment is nearly certain, and given it the arrivals are independent (Rosén 1972, asymptotic theory for successive
+    sampling).
+    """
+    if k >= logits.numel():
+        return torch.ones_like(logits)
+    shifted = logits.double() - logits.max()
+    low, high = -50.0, 50.0 + float(-shifted.min())
+    for _ in range(iterations):
+        middle = (low + high) / 2
+        total = float(-torch.special.expm1(-(shifted + middle).exp()).sum())
+        low, high = (middle, high) if total < k else (low, middle)
+    return -torch.special.expm1(-(shifted + (low + high) / 2).exp()).to(logits.dtype)
+
+
+def _log_remaining(logits: Tensor, orders: Tensor) -> Tensor:
+    """ln R_j, (G, k): logarithm of the mass in the urn before the j-th draw."""
+    drawn = logits[orders]
+    never = logits.expand(len(orders), -1).scatter(1, orders, -torch.inf).logsumexp(1, keepdim=True)
+    backwards = torch.cat([never, drawn.flip(1)], dim=1)
+    return torch.logcumsumexp(backwards, dim=1)[:, 1:].flip(1)
+
 
 RECORDS = 20  # history records of a run
 STEP = 0.02  # length of a natural step at learning rate 1, in standard deviations of the batch's prices
@@ -66,7 +143,7 @@ class PolicyGradient(Solver):
         probability = torch.zeros(len(problem), device=device)
         for number, (block, k) in enumerate(blocks):
             policy.learn(block, k, number)
-            probability[block] = plackett_luce.inclusion(policy.logits[block], k)
+            probability[block] = inclusion(policy.logits[block], k)
         return Draft(policy.selected.cpu(), probability.cpu(), history=tuple(policy.history))
 
 
@@ -136,18 +213,18 @@ class Policy:
         """Orders (G, k), if the gradient uses them, and masks (G, n)."""
         rollouts = self.problem.settings.n_rollout
         if self.problem.settings.gradient == "order":
-            orders = plackett_luce.draw_orders(logits, k, rollouts, self.generator)
-            return orders, plackett_luce.as_masks(orders, len(logits))
-        return None, plackett_luce.draw_masks(logits, k, rollouts, self.generator)
+            orders = draw_orders(logits, k, rollouts, self.generator)
+            return orders, as_masks(orders, len(logits))
+        return None, draw_masks(logits, k, rollouts, self.generator)
 
     def _gradient(self, logits: Tensor, orders: Tensor | None, masks: Tensor, advantage: Tensor) -> Tensor:
         if orders is None:
-            return plackett_luce.surrogate_gradient(logits, masks, advantage)
-        return plackett_luce.order_gradient(logits, orders, advantage)
+            return surrogate_gradient(logits, masks, advantage)
+        return order_gradient(logits, orders, advantage)
 
     def _begin(self, block: Tensor, k: int) -> None:
         self.probability = self.selected.float()
-        self.probability[block] = plackett_luce.inclusion(self.logits[block], k)
+        self.probability[block] = inclusion(self.logits[block], k)
         self.hard = any(term.hard for _, term in self.terms)
         for _, term in self.terms:
             term.start(self.selected.float() if term.hard else self.probability)
@@ -186,7 +263,7 @@ class Policy:
             width = (high - low) / 2
         logits = logits + rate * STEP * ((price - middle) / (width + 1e-30)).clamp(-LARGEST, LARGEST)
         self.logits[batch] = logits
-        self.probability[batch] = plackett_luce.inclusion(logits, float(probability.sum()))
+        self.probability[batch] = inclusion(logits, float(probability.sum()))
         if self.hard:
             taken = torch.zeros(n, device=batch.device)
             taken[logits.topk(k).indices] = 1
@@ -219,14 +296,14 @@ class Policy:
         if not 0 < k < len(batch):
             return
         self.temperature = self.hottest * (COLD / HOT) ** share
-        masks = plackett_luce.draw_masks(self._annealed(batch), k, self.problem.settings.n_rollout, self.generator)
+        masks = draw_masks(self._annealed(batch), k, self.problem.settings.n_rollout, self.generator)
         exchanges = float((masks != held).sum()) / 2 / len(masks)
         self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
         if exchanges > 8 * EXCHANGES:
             return
         reward, self.latest[batch] = self._rewards(batch, masks, held)
         logits = torch.cat([reward, reward.new_zeros(1)]) / self.temperature
-        drawn = int(plackett_luce.draw_orders(logits, 1, 1, self.generator))
+        drawn = int(draw_orders(logits, 1, 1, self.generator))
         if drawn < len(masks):
             self.selected[batch] = masks[drawn].bool()
             for _, term in self.terms:
