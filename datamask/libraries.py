@@ -16,9 +16,11 @@ FIRST = (
 REST = (
     "torch", "datamask.encoders.encode", "datamask.selection.cover.counting",
     "datamask.filter.duplicates", "datamask.selection.stage",
-    "datamask.selection.solvers.relaxation", "datamask.prices", "datamask.release.staging",
+    "datamask.selection.solvers.relaxation", "datamask.prices", "datamask.release.staging", "jinja2", "jsonschema",
 )  # fmt: skip
-DRAWING = ("sklearn.manifold", "scipy.stats", "datamask.report.report", "datamask.report.page")  # a report that is new
+DRAWING = (  # a report that is new
+    "sklearn.manifold", "scipy.stats", "pyarrow.acero", "datamask.report.report", "datamask.report.page",
+)  # fmt: skip
 
 
 class Rest:

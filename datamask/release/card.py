@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -55,6 +54,8 @@ def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Pict
 
 def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
     """The card's text: header and body."""
+    from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
+
     settings = validate(draft["settings"])
     total = draft["conservation"]["total"]
     provenance = draft["provenance"]

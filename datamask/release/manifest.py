@@ -19,8 +19,6 @@ from functools import cache, lru_cache
 from importlib import metadata, resources
 from typing import Any
 
-import jsonschema
-
 from datamask import storage
 from datamask.errors import InputError, one_line, printable
 from datamask.release.data_files import ADDED, WrittenFile
@@ -206,6 +204,8 @@ def manifest_schema() -> dict[str, Any]:
 
 @cache
 def _validator() -> Any:
+    import jsonschema  # loaded while the first stages work
+
     plain = jsonschema.Draft202012Validator
     whole = plain.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # 1.0 is none
     return jsonschema.validators.extend(plain, type_checker=whole)(manifest_schema())

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
 from datamask import storage
 from datamask.config import validate
 from datamask.release.card import NOTES, one_line
@@ -62,6 +60,8 @@ def summary_files(draft: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 def render_summary(facts: Mapping[str, Any]) -> str:
     """The summary as Markdown, in the template's order."""
+    from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
+
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
