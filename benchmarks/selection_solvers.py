@@ -24,9 +24,8 @@ from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.paper.facility import FacilityLocation
-from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem
+from datamask.selection.problem.problem import Problem, balance
 
 RATIO = 0.1
 

@@ -26,9 +26,8 @@ from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits, make_limits
-from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Pool, budget
-from datamask.selection.problem.problem import SAMPLE, Problem, Terms
+from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
 
 # Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
 # as many is solved whole.

@@ -19,7 +19,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.cover.solve import Mixture
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state
 from datamask.selection.problem.feasible import Feasible, top_up
-from datamask.selection.problem.objective import Term
+from datamask.selection.problem.problem import Term
 from datamask.selection.result import Draft
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.problem import Term, weigh_terms
 from datamask.selection.sharded.driver import GroupDriver
 from datamask.selection.sharded.grouped_corpus import Group, Round, hands_on, quality_of, weights_of
 from datamask.selection.sparse_rows import index_type

@@ -18,7 +18,7 @@ from datamask.selection.engine.swaps import swap_by_value
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term
+from datamask.selection.problem.problem import Term
 from datamask.selection.result import Draft
 from datamask.selection.sharded.driver import PoolDriver
 from datamask.shares import share_part, tell_share

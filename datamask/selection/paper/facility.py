@@ -20,8 +20,8 @@ from datamask.selection.engine.swaps import swap_by_value
 from datamask.selection.paper.neighbour_graph import GraphCoverage, nearest
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Pool, in_order_of_content
+from datamask.selection.problem.problem import Term
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report
 

@@ -1,4 +1,4 @@
-"""The problem: a pool of documents, a budget, and limits that the selection must stay within.
+"""The problem: a pool of documents, a budget, limits that the selection must stay within, and the objective.
 
     pool = Pool(features, quality, tokens=tokens, groups={"domain": domain})
     problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))      # `datamask.selection.calibration`
@@ -6,11 +6,19 @@
 
 A document takes `weights[i]` of the budget: 1 where the budget counts documents, its number of tokens where it counts
 tokens. The objective's means are over the same unit, so a token budget maximises the mean quality of a *token*.
+
+The objective is f(S) = Σ_j λ_j·Q_j(S) + Σ_m (1 − λ)_m·D_m(S), of quality columns and diversity metrics:
+
+    objective.values(masks)              # (G,) of masks (G, N)
+    objective.evaluate(mask)             # exactly, term by term
+
+Calibrated (the default), each term is scaled so that a random selection of the budget's size scores 0 and the term's
+own best selection scores 1: λ then means the same on every corpus. Uncalibrated, f is the paper's raw sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,9 +26,150 @@ import numpy as np
 import torch
 
 from datamask.config import ResolvedSelect
+from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Objective, Term, balance
 from datamask.selection.problem.pool import Pool, row_hashes
+
+EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One summand: weight · (raw − zero) / (one − zero). `metric` is None for a quality column."""
+
+    name: str
+    weight: float  # the term's share of λ or of 1 − λ
+    zero: float  # raw value that scores 0
+    one: float  # raw value that scores 1
+    metric: Metric | None = None
+    column: int | None = None  # which column of the pool's quality
+
+    @property
+    def rate(self) -> float:
+        """1 / (one − zero): calibrated units per raw unit; 0 where all selections are equal (constant quality).
+
+        Metrics' raw values are of order one and exact to about 1e-15, or to their `rounding`, so a span below 1e-9, or
+        below a million times that, may be rounding error: calibrated, it would stand in the sixth digit.
+        """
+        span = self.one - self.zero
+        least = 1e-3 if self.metric is not None else 1e-9  # quality may be in any unit
+        blurred = EXACT * getattr(self.metric, "rounding", 0.0)
+        return 1 / span if span > max(1e-6 * max(abs(self.one), abs(self.zero), least), blurred) else 0.0
+
+    @property
+    def scale(self) -> float:
+        """weight · rate: the objective per raw unit."""
+        return self.weight * self.rate
+
+    def calibrated(self, raw: float) -> float:
+        """(raw − zero) · rate: 0 for a random selection, 1 for the term's own best."""
+        return (raw - self.zero) * self.rate
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The objective of one mask, term by term."""
+
+    objective: float
+    terms: Mapping[str, float]  # calibrated
+    statistics: Mapping[str, float]  # raw values
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """The objective of a problem: its `quality` and `diversity` terms.
+
+    linear: (N,) float64 on the CPU, each document's scaled quality; quality's part of f is
+    Σ_i linear_i·w_i·m_i / size, and all terms' zeros are in `constant`.
+    """
+
+    problem: Problem
+    quality: tuple[Term, ...]
+    diversity: tuple[Term, ...]
+    linear: torch.Tensor
+    constant: float  # −Σ scale·zero over all terms
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All terms, quality first."""
+        return self.quality + self.diversity
+
+    @property
+    def margin(self) -> float:
+        """An upper bound on the sum of the terms' absolute values and zeros, from which f's rounding error follows."""
+        return sum(abs(term.scale) * (abs(term.zero) + max(abs(term.zero), abs(term.one), 1.0)) for term in self.terms)
+
+    @property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """Each term's zero and scale, by name: f = Σ scale · (raw − zero)."""
+        return {term.name: {"zero": term.zero, "scale": term.scale} for term in self.terms}
+
+    def values(self, masks: torch.Tensor) -> torch.Tensor:
+        """f of each mask: (G, N) bool or 0/1 -> (G,) float64."""
+        masks = masks.to(self.problem.pool.device)
+        per_document = self.linear.to(masks.device) * self.problem.weights / self.problem.size
+        total = masks.double() @ per_document + self.constant
+        for term in self.diversity:
+            if term.scale and term.metric is not None:
+                total = total + term.scale * term.metric.value(masks).to(total.device)
+        return total
+
+    def evaluate(self, mask: torch.Tensor) -> Evaluation:
+        """f of one mask (N,) and its terms, in float64. An integer mask says how often each document is taken."""
+        problem = self.problem
+        mask = mask.cpu()
+        weighted = (mask.double() * problem.weights.cpu()).numpy() / problem.size
+        raw = {term.name: float(weighted @ problem.pool.quality[:, term.column]) for term in self.quality}
+        exact: dict[str, float] = {}
+        for term in self.diversity:
+            assert term.metric is not None
+            raw[term.name] = float(term.metric.value(mask[None].to(problem.pool.device))[0])
+            if hasattr(term.metric, "exact"):
+                exact[f"{term.name}_exact"] = float(term.metric.exact(mask.to(problem.pool.device)))
+        objective = self.constant + sum(term.scale * raw[term.name] for term in self.terms)
+        return Evaluation(
+            objective, {term.name: term.calibrated(raw[term.name]) for term in self.terms}, {**raw, **exact}
+        )
+
+
+def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
+    """The objective of these terms weighted by the problem's λ. Calibration does not depend on λ, so it is kept."""
+    pool = problem.pool
+    quality, diversity = weigh_terms(problem.settings, pool.quality_weights, quality, diversity)
+    constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
+    return Objective(problem, quality, diversity, torch.from_numpy(scaled_quality(quality, pool.quality)), constant)
+
+
+def weigh_terms(
+    settings: ResolvedSelect, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
+) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """The terms with their weights: λ is shared among quality's and 1 − λ among diversity's.
+
+    quality_weights: (Q,), adding up to 1.
+    """
+    shares = [settings.metrics[term.name] for term in diversity]
+    pairs = zip(quality, quality_weights, strict=True)
+    return (
+        tuple(replace(term, weight=settings.lamb * float(share)) for term, share in pairs),
+        tuple(
+            replace(term, weight=(1 - settings.lamb) * share / sum(shares))
+            for term, share in zip(diversity, shares, strict=True)
+        ),
+    )
+
+
+def moment_coefficients(terms: Sequence[Term], size: float) -> list[float]:
+    """c_m of each term that is a `MomentMetric`: its part of f is −c_m ‖M‖² and a constant. size: the budget."""
+    return [term.scale * term.metric.unit / size**2 for term in terms if isinstance(term.metric, MomentMetric)]
+
+
+def scaled_quality(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:
+    """(N,) float64: Σ_j scale_j·quality_ij, each document's scaled quality. quality: (N, Q)."""
+    total = np.zeros(len(quality))
+    for term in terms:
+        total += term.scale * quality[:, term.column]
+    return total
+
 
 SAMPLE = 16_384  # documents on which a larger pool's first prices are learned; a term's own best takes no more
 Terms = tuple[Sequence[Term], Sequence[Term]]  # of quality and of diversity, calibrated but not yet weighted by λ

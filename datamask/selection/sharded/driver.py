@@ -27,8 +27,7 @@ from datamask.maps import Handed, hand_on
 from datamask.selection.engine.iterate import Iteration
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits, Spent
-from datamask.selection.problem.objective import Term
-from datamask.selection.problem.problem import Problem
+from datamask.selection.problem.problem import Problem, Term
 from datamask.selection.result import Certificate, Draft
 from datamask.selection.sharded.grouped_corpus import (
     Filling,

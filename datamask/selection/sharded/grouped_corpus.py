@@ -26,8 +26,8 @@ import numpy as np
 from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand_on, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
-from datamask.selection.problem.objective import Term, scaled_quality
 from datamask.selection.problem.pool import budget_of
+from datamask.selection.problem.problem import Term, scaled_quality
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 BITS = 16  # of a key that are found in a pass

@@ -37,9 +37,8 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.problem.problem import SAMPLE, Problem
+from datamask.selection.problem.problem import SAMPLE, Problem, Term, moment_coefficients, scaled_quality
 from datamask.selection.result import Certificate
 from datamask.selection.sharded.driver import GroupDecision, GroupDriver
 from datamask.selection.sharded.grouped_corpus import (

@@ -32,8 +32,7 @@ from datamask.selection.engine.swaps import swap_by_kernel
 from datamask.selection.metrics.base import MaskState, MomentMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.objective import Term, moment_coefficients
-from datamask.selection.problem.problem import SAMPLE, Problem
+from datamask.selection.problem.problem import SAMPLE, Problem, Term, moment_coefficients
 from datamask.selection.result import Draft
 from datamask.selection.sharded.driver import PoolDriver
 from datamask.selection.solvers import RELAXATION, Report, Solver
