@@ -66,11 +66,3 @@ class BatchWords:
         before = np.append(False, single[:-1])[: len(single)]
         parted: np.ndarray = single | before | (self.start > follows)
         return parted
-
-
-def mix_bits(values: np.ndarray) -> np.ndarray:
-    """(n,) uint64 scrambled in place: every bit depends on every bit."""
-    values ^= values >> np.uint64(31)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(29)
-    return values

@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from datamask.quality.batch_words import BatchWords, mix_bits
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.inner_loops import beginnings, look_up_all
+from datamask.quality.page_layout import mix_bits
 
 HALVES = 2
 BEGINNING = 500  # words by which a document's half is chosen

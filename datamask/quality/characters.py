@@ -39,9 +39,6 @@ class CharacterTables:
     ascii_lower: np.ndarray  # (0x110000,) uint8: the lowercase letter if that is ASCII, else 0x80
 
 
-_TERMINAL = r"\p{Sentence_Terminal}"
-
-
 @cache
 def tables() -> CharacterTables:
     """The tables of all code points, made at first use."""
@@ -60,7 +57,7 @@ def tables() -> CharacterTables:
         (SPACE, space),
         (LINE_BREAK, _points(chr(point) for point in white if len(f"a{chr(point)}a".splitlines()) > 1)),
         (ALPHA, first == "L"),
-        (TERMINAL | SYMBOL, _matches(_TERMINAL, everything)),
+        (TERMINAL | SYMBOL, _points(regex.findall(r"\p{Sentence_Terminal}", everything))),
         (SYMBOL, _points([*string.punctuation, *_CCNET, *_CONTROL])),
         (QUOTE, _points("\"'")),
         (UNSPACED, unspaced),
@@ -88,7 +85,3 @@ def _points(characters: Iterable[str]) -> np.ndarray:
     found = np.zeros(LAST, dtype=bool)
     found[[ord(char) for char in characters]] = True
     return found
-
-
-def _matches(pattern: str, everything: str) -> np.ndarray:
-    return _points(found[0] for found in regex.finditer(pattern, everything))

@@ -10,18 +10,17 @@ from datamask import storage
 from datamask.config import Config, ScorerSettings
 from datamask.quality import pool_model as pool
 from datamask.quality import terms
-from datamask.quality.documents import Documents, Need, Scores
+from datamask.quality.documents import Documents, Need, Scorer, Scores
 from datamask.quality.measures import measure
 from datamask.quality.quality_ref import ScorerRef
 from datamask.quality.versions import CONTENT_VERSION
 
 
-class ContentScorer:
+class ContentScorer(Scorer):
     """A score in [0, 1], comparable within and between languages, with its measures and faults as signals."""
 
     signals = terms.SIGNALS
     needs: frozenset[Need] = frozenset({"texts", "languages"})
-    columns: tuple[str, ...] = ()
 
     def __init__(self, model: pool.PoolModel) -> None:
         self._model = model

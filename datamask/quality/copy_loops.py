@@ -158,9 +158,9 @@ def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: i
             mine, theirs = mine[:-1], theirs[:-1]
         counts[row][asked] = without(tables[row], tokens[row][asked], mine, held[0], theirs, held[1])
     said = 0.0
-    for at in places:
-        joined = JOINTS * pair_lift(counts[1, at], counts[HEADS, at + 1], counts[4, at], size, OF_JOINTS)
-        said += pair_lift(counts[0, at], counts[0, at + 1], counts[PAIRS, at], size, OF_PAIRS) + joined
+    for one in places:
+        joined = JOINTS * pair_lift(counts[1, one], counts[HEADS, one + 1], counts[4, one], size, OF_JOINTS)
+        said += pair_lift(counts[0, one], counts[0, one + 1], counts[PAIRS, one], size, OF_PAIRS) + joined
     own = np.zeros(len(hashes), np.bool_)
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1

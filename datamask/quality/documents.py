@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
@@ -13,7 +13,7 @@ from datamask.quality.signals import compute
 
 Need = Literal["texts", "languages", "vectors", "encoder_scores"]
 
-HEURISTIC_CHARACTERS = 250_000  # characters measured at a time, so that the arrays stay in the processor's cache
+BATCH = 250_000  # characters measured at a time, so that the arrays stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,17 @@ class Documents:
     @cached_property
     def signals(self) -> np.ndarray:
         """(n, signals) float32: the heuristic signals, computed once however many scorers use them."""
-        parts, first, held = [], 0, 0
-        for place, text in enumerate(self.texts):
-            held += len(text)
-            if held >= HEURISTIC_CHARACTERS or place == len(self.texts) - 1:
-                parts.append(compute(self.texts[first : place + 1]))
-                first, held = place + 1, 0
-        return np.concatenate(parts) if parts else compute([])
+        return np.concatenate([compute([]), *(compute(self.texts[run]) for run in character_runs(self.texts))])
+
+
+def character_runs(texts: Sequence[str]) -> Iterator[slice]:
+    """Runs of texts, of about BATCH characters each."""
+    first, held = 0, 0
+    for place, text in enumerate(texts):
+        held += len(text)
+        if held >= BATCH or place == len(texts) - 1:
+            yield slice(first, place + 1)
+            first, held = place + 1, 0
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Scores:
 class Scorer(Protocol):
     """One quality score. Any object of this shape can be scored with."""
 
-    signals: tuple[str, ...]  # names of the columns that explain the score
-    needs: frozenset[Need]
-    columns: tuple[str, ...]  # of the corpus
+    signals: tuple[str, ...] = ()  # names of the columns that explain the score
+    needs: frozenset[Need] = frozenset({"texts"})
+    columns: tuple[str, ...] = ()  # of the corpus
 
     def score(self, documents: Documents) -> Scores:
         """The documents' scores. Scores may be infinite or NaN; the caller reports these as errors."""

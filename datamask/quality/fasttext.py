@@ -19,7 +19,7 @@ from datamask.config import Config, ScorerSettings
 from datamask.errors import MissingExtraError, ModelError, nearest
 from datamask.models.load import loading
 from datamask.models.locate import local_path, locate
-from datamask.quality.documents import Documents, Need, Scores, plain_scores
+from datamask.quality.documents import Documents, Scorer, Scores, plain_scores
 from datamask.quality.fasttext_file import check_file
 from datamask.quality.quality_ref import ScorerRef
 
@@ -69,17 +69,13 @@ def prepare_ultra_fineweb(text: str, tokenizer: Decoder, pieces: dict[int, str] 
     return re.sub(r" +", " ", joined).strip()
 
 
-class FastTextScorer:
+class FastTextScorer(Scorer):
     """The probability of the positive label, in [0, 1]: of `label` where one is named, else 1 − p where the
     preparation's negative label is on top and p where another is.
 
     :raises ModelError: the file is missing, broken or no classifier, or has no such label.
     :raises MissingExtraError: fastText is not installed.
     """
-
-    signals: tuple[str, ...] = ()
-    needs: frozenset[Need] = frozenset({"texts"})
-    columns: tuple[str, ...] = ()
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:

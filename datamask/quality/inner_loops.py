@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.hash_sets import slot_of
+from datamask.hash_sets import empty_set, slot_of
 from datamask.quality.word_tables import (
     BAR,
     BLANK,
@@ -48,7 +48,7 @@ CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu'
 
 @compiled
 def mix_hash(value):  # type: ignore[no-untyped-def]
-    """As `batch_words.mix_bits`."""
+    """As `page_layout.mix_bits`."""
     value ^= value >> np.uint64(31)
     value *= np.uint64(0xBF58476D1CE4E5B9)
     value ^= value >> np.uint64(29)
@@ -296,10 +296,6 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
     for document in range(len(first) - 1):
         longest = max(longest, first[document + 1] - first[document])
     keys = np.empty(longest, np.uint64)
-    room = 2
-    while room < 2 * longest:
-        room *= 2
-    slots = np.empty(room, np.uint64)
     for document in range(len(first) - 1):
         low, size = first[document], first[document + 1] - first[document]
         runs = max(size - RUN + 1, 0)
@@ -318,19 +314,12 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
             for at in range(size):
                 keys[at] = mix_hash(keys[at] * pair + keys[at + step])
             step *= 2
-        room = 2
-        while room < 2 * runs:
-            room *= 2
-        slots[:room] = 0
-        again = 0
+        table, taken = empty_set(runs)
         for at in range(runs):
-            key = (keys[at] >> np.uint64(20)) + np.uint64(1)
-            slot = np.int64(key & np.uint64(room - 1))
-            while slots[slot] and slots[slot] != key:
-                slot = (slot + 1) & (room - 1)
-            again += slots[slot] == key
-            slots[slot] = key
-        found[document, 0] = again
+            key = keys[at] >> np.uint64(20)
+            slot = slot_of(table, taken, key)
+            found[document, 0] += taken[slot]
+            table[slot], taken[slot] = key, True
 
 
 @compiled

@@ -12,9 +12,10 @@ from functools import cache
 import numpy as np
 
 from datamask.hash_sets import set_of
-from datamask.quality.batch_words import BatchWords, mix_bits
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import PAIR
 from datamask.quality.inner_loops import within
+from datamask.quality.page_layout import mix_bits
 from datamask.quality.word_tables import SINGLE
 
 MENUS = {

@@ -209,11 +209,15 @@ class PageLayout:
     def hashes(self, spans: Spans) -> np.ndarray:
         """(n,) uint64: equal texts have equal hashes; others differ (odds of a collision: about 2**−50)."""
         _, inverses = _tables_of(len(self.points))
-        hashed = (self._prefix_hash[spans.end] - self._prefix_hash[spans.start]) * inverses[spans.start]
-        hashed ^= hashed >> np.uint64(31)
-        hashed *= np.uint64(0xBF58476D1CE4E5B9)
-        hashed ^= hashed >> np.uint64(29)
-        return hashed
+        return mix_bits((self._prefix_hash[spans.end] - self._prefix_hash[spans.start]) * inverses[spans.start])
+
+
+def mix_bits(values: np.ndarray) -> np.ndarray:
+    """(n,) uint64 scrambled in place: every bit depends on every bit."""
+    values ^= values >> np.uint64(31)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(29)
+    return values
 
 
 def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from datamask.quality import language_models as languages
 from datamask.quality import terms
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import CountTable, NgramCounts
+from datamask.quality.documents import character_runs
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
 from datamask.quality.terms import UsualTerms
@@ -31,7 +32,6 @@ from datamask.quality.terms import UsualTerms
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
 CHARACTERS = 6000  # of a document, its first
-BATCH = 250_000  # characters laid out at a time: the arrays then stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,9 @@ class PoolModel:
 
 
 def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[BatchWords, Sequence[str | None]]]:
-    """Documents as words, about BATCH characters at a time, with their stated languages."""
-    first, held = 0, 0
-    for place, text in enumerate(texts):
-        held += len(text)
-        if held >= BATCH or place == len(texts) - 1:
-            yield BatchWords(texts[first : place + 1]), given[first : place + 1]
-            first, held = place + 1, 0
+    """Documents as words, a run at a time, with their stated languages."""
+    for run in character_runs(texts):
+        yield BatchWords(texts[run]), given[run]
 
 
 def measured(texts: Sequence[str]) -> np.ndarray:

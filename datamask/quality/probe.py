@@ -20,7 +20,7 @@ from datamask import storage
 from datamask.config import Config, ScorerSettings
 from datamask.errors import ModelError
 from datamask.models.locate import local_path
-from datamask.quality.documents import Documents, Need, Scores, plain_scores
+from datamask.quality.documents import Documents, Need, Scorer, Scores, plain_scores
 from datamask.quality.pool_model import PLAIN, measured
 from datamask.quality.quality_ref import ScorerRef
 from datamask.quality.rules import SIGNALS
@@ -130,14 +130,11 @@ def read_probe(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, 
     return probe, tensors["check"] if len(tensors["check"]) else None, described
 
 
-class ProbeScorer:
+class ProbeScorer(Scorer):
     """A fitted probe's probability or number.
 
     :raises ModelError: see `read_probe`.
     """
-
-    signals: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:

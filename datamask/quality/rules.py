@@ -51,15 +51,14 @@ RULES: tuple[Rule, ...] = (
     Rule("gopher_duplicate_paragraph_characters", "duplicate_paragraph_characters", "most", 0.20, REPETITION),
     Rule("gopher_duplicate_lines", "duplicate_lines", "most", 0.30, REPETITION),
     Rule("gopher_duplicate_line_characters", "duplicate_line_characters", "most", 0.20, REPETITION),
-    Rule("gopher_top_2_gram", "top_2_gram", "most", 0.20, REPETITION),
-    Rule("gopher_top_3_gram", "top_3_gram", "most", 0.18, REPETITION),
-    Rule("gopher_top_4_gram", "top_4_gram", "most", 0.16, REPETITION),
-    Rule("gopher_duplicate_5_grams", "duplicate_5_grams", "most", 0.15, REPETITION),
-    Rule("gopher_duplicate_6_grams", "duplicate_6_grams", "most", 0.14, REPETITION),
-    Rule("gopher_duplicate_7_grams", "duplicate_7_grams", "most", 0.13, REPETITION),
-    Rule("gopher_duplicate_8_grams", "duplicate_8_grams", "most", 0.12, REPETITION),
-    Rule("gopher_duplicate_9_grams", "duplicate_9_grams", "most", 0.11, REPETITION),
-    Rule("gopher_duplicate_10_grams", "duplicate_10_grams", "most", 0.10, REPETITION),
+    *(
+        Rule(f"gopher_top_{n}_gram", f"top_{n}_gram", "most", most, REPETITION)
+        for n, most in ((2, 0.20), (3, 0.18), (4, 0.16))
+    ),
+    *(
+        Rule(f"gopher_duplicate_{n}_grams", f"duplicate_{n}_grams", "most", most, REPETITION)
+        for n, most in zip(range(5, 11), (0.15, 0.14, 0.13, 0.12, 0.11, 0.10), strict=True)
+    ),
     Rule("c4_lorem_ipsum", "c4_lorem_ipsum", "most", 0, C4),
     Rule("c4_curly_bracket", "c4_curly_bracket", "most", 0, C4),
     Rule("c4_sentences", "c4_sentences", "least", 5, C4),

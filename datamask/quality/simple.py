@@ -11,17 +11,15 @@ from datamask import extensions, storage
 from datamask.config import Config, ScorerSettings
 from datamask.errors import ConfigError
 from datamask.quality import rules
-from datamask.quality.documents import Documents, Need, Scores, plain_scores
+from datamask.quality.documents import Documents, Need, Scorer, Scores, plain_scores
 from datamask.quality.quality_ref import ScorerRef
 from datamask.quality.versions import HEURISTIC_VERSION
 
 
-class HeuristicScorer:
+class HeuristicScorer(Scorer):
     """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score_rules` and `rules.explain`."""
 
     signals = rules.SIGNALS
-    needs: frozenset[Need] = frozenset({"texts"})
-    columns: tuple[str, ...] = ()
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
@@ -36,10 +34,9 @@ class HeuristicScorer:
         return Scores(rules.score_rules(documents.signals), documents.signals)
 
 
-class ColumnScorer:
+class ColumnScorer(Scorer):
     """Scores that the corpus brings. A null score is not a number, and an error like any other."""
 
-    signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
 
     def __init__(self, column: str) -> None:
@@ -58,12 +55,10 @@ class ColumnScorer:
         return plain_scores(documents.columns[self.columns[0]])
 
 
-class EncoderScorer:
+class EncoderScorer(Scorer):
     """The score that encoder.quality_head gave in the same pass as the embedding."""
 
-    signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset({"encoder_scores"})
-    columns: tuple[str, ...] = ()
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:

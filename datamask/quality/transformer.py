@@ -20,7 +20,7 @@ from datamask.errors import ModelError, nearest
 from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.load import loading
 from datamask.models.locate import locate
-from datamask.quality.documents import Documents, Need, Scores
+from datamask.quality.documents import Documents, Scorer, Scores
 from datamask.quality.quality_ref import ScorerRef
 
 MAX_LENGTH = 512
@@ -37,15 +37,12 @@ def pin_model(settings: ScorerSettings, config: Config) -> ScorerRef:
     return ScorerRef(settings, path, revision, key, dtype)
 
 
-class ModelScorer:
+class ModelScorer(Scorer):
     """What scorers that run a model of transformers share: how it is pinned, loaded and kept.
 
     :raises ModelError: the model is missing or broken, or its tokenizer has no fast version.
     """
 
-    signals: tuple[str, ...] = ()
-    needs: frozenset[Need] = frozenset({"texts"})
-    columns: tuple[str, ...] = ()
     role: str  # of the model, in messages
     automatic: Any  # the class of transformers that loads it
 

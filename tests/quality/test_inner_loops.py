@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
-from datamask.quality.batch_words import BatchWords, mix_bits
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.inner_loops import (
     CAPITALS,
@@ -31,7 +31,7 @@ from datamask.quality.inner_loops import (
     usual_words,
 )
 from datamask.quality.measures import pool_free_measures
-from datamask.quality.page_layout import _BASE
+from datamask.quality.page_layout import _BASE, mix_bits
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
