@@ -17,6 +17,9 @@ from numba.core import config as numba_config
 from datamask.surroundings import cache_folder
 
 _CONFIG: Any = numba_config
+# Of the loops' cache: raised when a named tuple that loops take moves to another module. Numba reads the types of what
+# it cached before it looks whether the source has changed, and fails where one is no longer there.
+LAYOUT = 2
 BLOCKS = 8  # of a result; the bytes of a product by blocks depend on it
 _DECLARING = threading.RLock()  # held while Numba's folder is ours: threads that load stages declare loops at once
 
@@ -58,7 +61,7 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 @lru_cache(maxsize=1)
 def _folder() -> str:
     folder = cache_folder()
-    return str(folder / "numba") if folder else ""
+    return str(folder / f"numba-{LAYOUT}") if folder else ""
 
 
 def on_cores(work: Callable[[int, int], None], size: int) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datamask.errors import InputError
 from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.curves import curve_value as value_at
@@ -104,7 +105,10 @@ def improve(
         if not (limits and limits.violations(mask)):
             return mask
         gain = _gains(joint, compiled.Documents(mass, charged, mask)) / limits.weights
-        return repair_selection(limits, gain, mask)
+        try:
+            return repair_selection(limits, gain, mask)
+        except InputError:  # branch and bound ended before it found one: another of the masks is taken
+            return mask
 
     if effort.search and above is not None and p is not None:
         with share_part(0, 0.9):
