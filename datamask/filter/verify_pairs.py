@@ -222,8 +222,8 @@ class _Judge:
         if kind == "copies":
             return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls)
         small, large = sorted((one, other), key=lambda document: self._texts.shingles[document])
-        if self._programs[large] and not self._programs[small] and another_program(*pair.written, contained=True):
-            falls = small  # a program is no packaging of the licence above it
+        if self._programs[large] and (self._programs[small] or another_program(*pair.written, contained=True)):
+            falls = small  # a program is no packaging, neither of the licence above it nor of a program that it holds
         return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
 
     def falls(self) -> dict[int, tuple[Fall, int]]:

@@ -283,6 +283,22 @@ def menu(seed: int, entries: int) -> str:
     return "\n".join(" ".join(random.Random(f"menu {seed} {n}").choices(WORDS, k=2)) for n in range(entries))
 
 
+def program(seed: int, statements: int) -> str:
+    rows = "".join(
+        f"    {random.Random(f'{seed} {n}').choice(WORDS)}_{n} = read({n}, {seed});\n" for n in range(statements)
+    )
+    return f"function part{seed}() {{\n{rows}}}\n"
+
+
+def test_a_program_that_holds_another_stays(tmp_path):
+    """Whatever their scores: it is no packaging of the other."""
+    small = program(1, 60)
+    shards = [[small], [program(2, 20) + small + program(3, 20)], [lines(100 + n, 80) for n in range(40)]]
+    files, config, work = corpus(tmp_path, shards, scores=[[0.9], [0.1], [n / 40 for n in range(40)]])
+    found = falls(files, find_duplicates(files, config, work))
+    assert [(shard, other) for (shard, _), ((other, _), _) in found.items()] == [(0, 1)]
+
+
 @pytest.mark.parametrize(
     ("name", "better", "around", "falls_to"),
     [
