@@ -35,6 +35,7 @@ from datamask.selection.cover.atoms import (
     NEAREST,
 )
 from datamask.selection.cover.shard_maps import (
+    UNDECIDED,
     CoverCorpus,
     UndecidedProblem,
     price_group,
@@ -64,7 +65,7 @@ DESCENT = 60  # passes over all documents at most, in the descent from the pool'
 # documents it came within 10⁻³ of its least value in seven passes, while the documents above the cut were still worse
 # than random by five times the span. Twenty passes later they were .01 below the bound.
 NEAR = 0.01
-PATIENCE, SETTLED = 8, ACCURACY / 10
+PATIENCE, SETTLED = 8, ACCURACY / 20
 # FINE: the first step assumes that the bound is 1 / FINE² times as stiff as its conjugate part. LEAST_SLOPE: a slope
 # stays above this share of the first one.
 FINE, LEAST_SLOPE = 0.1, 1e-3
@@ -294,7 +295,7 @@ class CoverRounds(CoverCorpus):
             limits,
             self.size,
             math.fsum(map(float, offsets)),
-            ACCURACY * self.objective_span,
+            UNDECIDED * self.objective_span,
             start,
         )
 

@@ -47,6 +47,7 @@ from datamask.selection.sparse_rows import index_type
 SAMPLED = 1 << 17  # documents of a sample, at most
 RANDOM_SETS = 8  # random selections averaged for a term's zero
 BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
+UNDECIDED = ACCURACY / 2  # tolerance of the undecided alone, so that solves of them come within `ACCURACY` of the bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +205,7 @@ def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int])
     best, rounded = concave.values(torch.stack([relaxed, torch.from_numpy(mask).double()])).tolist()
     if best - rounded > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
-        scale = part.tolerance / ACCURACY * share
+        scale = part.tolerance / UNDECIDED * share
         settings = state.settings
         effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
         mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)

@@ -183,8 +183,8 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    monkeypatch.setattr(rounds, "ACCURACY", 3.0)
-    monkeypatch.setattr(rounds, "UNSOLVED", 3.0)
+    for name in ("ACCURACY", "UNDECIDED", "UNSOLVED"):
+        monkeypatch.setattr(rounds, name, 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
