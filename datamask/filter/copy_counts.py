@@ -202,9 +202,10 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests | None
     if requests is None:
         return np.zeros(0, HIT)
     columns = [name for name in READ if name in schema.names or name != "url"]
-    batches = read_documents(files, config, columns, schema=schema)
-    read = ((table, requests.match(table)) for table in (pa.Table.from_batches([batch]) for batch in batches))
-    found = np.concatenate([np.zeros(0, HIT), *(_hits(table, entry) for table, entry in read)])
+    found = np.zeros(0, HIT)
+    if batches := list(read_documents(files, config, columns, schema=schema)):
+        table = pa.Table.from_batches(batches)
+        found = _hits(table, requests.match(table))
     if files.signatures is not None:
         signed = storage.read_table(files.signatures.path, ["chunk_id", "windows", "scale", "sample"])
         like = _hits(signed, requests.match_samples(signed))

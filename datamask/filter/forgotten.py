@@ -302,10 +302,13 @@ class Requests:
             return found
         every = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        document = np.repeat(np.arange(len(length)), length)
-        low, high = np.searchsorted(hashes, every, "left"), np.searchsorted(hashes, every, "right")
-        times = high - low
-        places = np.repeat(low, times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        values, first, count = np.unique(hashes, return_index=True, return_counts=True)
+        order = np.argsort(every)  # searched in their order, neighbours lie near one another in memory
+        place = np.searchsorted(values, every[order]).clip(max=len(values) - 1)
+        known = values[place] == every[order]
+        place, document = place[known], np.repeat(np.arange(len(length)), length)[order[known]]
+        times = count[place]
+        places = np.repeat(first[place], times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
         pairs = np.repeat(document, times) * len(texts) + owners[places]
         met, count = np.unique(pairs, return_counts=True)
         windows, scale = signatures["windows"].to_numpy(), signatures["scale"].to_numpy()
