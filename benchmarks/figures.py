@@ -55,7 +55,7 @@ TEN = """\
 | a million documents, 768 dimensions, pairwise, s | {selection_scale_by_size 1; 1,000,000; pairwise; seconds} \
 | DiSF {selection_scale_by_size 1; 1,000,000; DiSF; seconds} |
 | 34,232 real documents, raw text to release, cold, s | {nothing else running: ([0-9.]+) s, cold} \
-| the version of 2026-11-25 {a value that runs, takes ([0-9.]+) s} |
+| the version of 2026-11-25 {version of 2026-11-25 takes ([0-9.]+) s} |
 | static encoder, documents a second | {encoders_static 1; static, first window (default); docs/s} \
 | all-MiniLM-L6-v2 {encoders_static 1; all-MiniLM-L6-v2 (22 M parameters), 256 tokens, bfloat16; docs/s} |
 | transformer, bfloat16, tokens a second | {encoders_throughput 1; datamask, bfloat16, 4096 tokens a batch; tokens/s} \
