@@ -59,8 +59,8 @@ def feasible(limits: str, seed: int) -> torch.Tensor:
 
 FAST = {  # with each metric that states its own curvature, or none, some of the limits
     "Pair_simi": list(LIMITS),
-    "DiSF": ["documents", "tokens", "two quotas", "length"],
-    "Facility": ["documents", "quota", "length of tokens"],
+    "DiSF": ["documents", "tokens", "length"],
+    "Facility": ["documents", "quota"],
 }
 CASES = [
     pytest.param(*case, marks=[] if case[0] == "gaussian" and case[1] in FAST[case[2]] else pytest.mark.slow)

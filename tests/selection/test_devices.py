@@ -119,9 +119,12 @@ def test_another_device_gives_the_same_selection():
         assert np.array_equal(here.selected, there.selected) and here.upper_bound == there.upper_bound
 
 
+EXCHANGED = [("Pair_simi", budget) for budget in BUDGETS] + [("DiSF", "tokens")]
+REST = [pytest.param("DiSF", budget, marks=pytest.mark.slow) for budget in BUDGETS if budget != "tokens"]
+
+
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF"])
+@pytest.mark.parametrize(("algorithm", "budget"), [*EXCHANGED, *REST])
 def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch, tmp_path):
     monkeypatch.setattr(moment_rounds, "SAMPLE", 20)
     parts = np.array_split(np.arange(COUNT), 3)

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import fuzz_select  # noqa: E402
 
-FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 80 else []) for first in range(0, 240, 10)]
+FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 120 else []) for first in range(0, 240, 10)]
 
 
 @pytest.mark.parametrize("first", FUZZED)

@@ -51,7 +51,8 @@ SHARES = [(solver, algorithm) for solver in HOLDS_ALL for algorithm in ("Pair_si
 
 
 @pytest.mark.parametrize(
-    "solver, algorithm", [pytest.param(*each, marks=[pytest.mark.slow] * (each == DEAR)) for each in SHARES]
+    "solver, algorithm",
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each == DEAR or "DiSF" in each)) for each in SHARES],
 )
 @pytest.mark.parametrize("tokens", [False, True])
 def test_shares_of_a_column(solver, algorithm, tokens):
