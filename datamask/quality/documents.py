@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from datamask.quality.signals import compute
+from datamask.text.utf8 import blocks
 
 Need = Literal["texts", "languages", "vectors", "encoder_scores"]
 
@@ -33,17 +34,7 @@ class Documents:
     @cached_property
     def signals(self) -> np.ndarray:
         """(n, signals) float32: the heuristic signals, computed once however many scorers use them."""
-        return np.concatenate([compute([]), *(compute(self.texts[run]) for run in character_runs(self.texts))])
-
-
-def character_runs(texts: Sequence[str]) -> Iterator[slice]:
-    """Runs of texts, of about BATCH characters each."""
-    first, held = 0, 0
-    for place, text in enumerate(texts):
-        held += len(text)
-        if held >= BATCH or place == len(texts) - 1:
-            yield slice(first, place + 1)
-            first, held = place + 1, 0
+        return np.concatenate([compute([]), *(compute(block) for block in blocks(self.texts, BATCH))])
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from datamask.quality import language_models as languages
 from datamask.quality import terms
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import CountTable, NgramCounts
-from datamask.quality.documents import character_runs
+from datamask.quality.documents import BATCH
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
 from datamask.quality.terms import UsualTerms
+from datamask.text.utf8 import blocks
 
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
@@ -43,9 +44,11 @@ class PoolModel:
 
 
 def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[BatchWords, Sequence[str | None]]]:
-    """Documents as words, a run at a time, with their stated languages."""
-    for run in character_runs(texts):
-        yield BatchWords(texts[run]), given[run]
+    """Documents as words, a block at a time, with their stated languages."""
+    first = 0
+    for block in blocks(texts, BATCH):
+        yield BatchWords(block), given[first : first + len(block)]
+        first += len(block)
 
 
 def measured(texts: Sequence[str]) -> np.ndarray:
