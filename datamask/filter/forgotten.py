@@ -219,6 +219,16 @@ def _loaded(folder: str, names: tuple[str, ...]) -> Requests:
     return Requests(storage.key("forgotten", list(names)), pa.concat_tables(tables).combine_chunks())
 
 
+class _Samples(NamedTuple):
+    """The samples of all forgotten texts."""
+
+    hashes: np.ndarray  # (H,) uint64 ascending, each once
+    first: np.ndarray  # (H,) where the texts that have it begin among the owners
+    texts_with: np.ndarray  # (H,) how many these are
+    owners: np.ndarray  # numbers of texts
+    texts: list[dict[str, Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
     """All that is to be forgotten. An entry is a row of the record."""
@@ -277,18 +287,16 @@ class Requests:
     # ------------------------------------------------------------ copies by samples
 
     @cached_property
-    def _samples(self) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """The hashes of all forgotten texts' samples, ascending; the text of each; the texts."""
+    def _samples(self) -> _Samples:
         entries = self._values["texts"][1]
         signed = self.rows.take(pa.array(entries)).select(["windows", "scale", "sample"]).to_pylist()
         texts = [{**row, "entry": entry} for row, entry in zip(signed, entries.tolist(), strict=True) if row["sample"]]
         owners = np.repeat(np.arange(len(texts)), [len(row["sample"]) for row in texts])
         hashes = np.array([one for row in texts for one in row["sample"]], np.uint64)
         order = np.argsort(hashes, kind="stable")
-        hashes, owners = hashes[order], owners[order]
-        _, count = np.unique(hashes, return_counts=True)
-        few = np.repeat(count <= USUAL, count)
-        return hashes[few], owners[few], texts
+        hashes, first, count = np.unique(hashes[order], return_index=True, return_counts=True)
+        few = count <= USUAL
+        return _Samples(hashes[few], first[few], count[few], owners[order], texts)
 
     def match_samples(self, signatures: pa.Table) -> np.ndarray:
         """(n,) int64: the entry of the text of which each document is a copy by the samples of both; -1: none.
@@ -296,24 +304,23 @@ class Requests:
         :param signatures: windows, scale and sample of `signatures.SCHEMA`.
         """
         found = np.full(signatures.num_rows, -1, np.int64)
-        hashes, owners, texts = self._samples
+        hashes, first, count, owners, texts = self._samples
         lists = signatures["sample"].combine_chunks()
         if not len(hashes) or not len(lists):
             return found
         every = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
         length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        values, first, count = np.unique(hashes, return_index=True, return_counts=True)
         order = np.argsort(every)  # searched in their order, neighbours lie near one another in memory
-        place = np.searchsorted(values, every[order]).clip(max=len(values) - 1)
-        known = values[place] == every[order]
+        place = np.searchsorted(hashes, every[order]).clip(max=len(hashes) - 1)
+        known = hashes[place] == every[order]
         place, document = place[known], np.repeat(np.arange(len(length)), length)[order[known]]
         times = count[place]
         places = np.repeat(first[place], times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
         pairs = np.repeat(document, times) * len(texts) + owners[places]
-        met, count = np.unique(pairs, return_counts=True)
+        met, common = np.unique(pairs, return_counts=True)
         windows, scale = signatures["windows"].to_numpy(), signatures["scale"].to_numpy()
         ends = np.cumsum(length)
-        for pair, shared in zip(met.tolist(), count.tolist(), strict=True):
+        for pair, shared in zip(met.tolist(), common.tolist(), strict=True):
             at, text = divmod(pair, len(texts))
             if found[at] < 0 and shared >= 0.5 * min(len(texts[text]["sample"]), LEAST):
                 own = every[ends[at] - length[at] : ends[at]]
