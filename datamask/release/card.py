@@ -52,18 +52,24 @@ def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Pict
     storage.write_content(storage.join(staged.folder, CARD), text)
 
 
-def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
-    """The card's text: header and body."""
+def template_environment() -> Any:
+    """What renders a release's Markdown. `n` writes a number with its thousands parted."""
     from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
 
-    settings = validate(draft["settings"])
-    total = draft["conservation"]["total"]
-    provenance = draft["provenance"]
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["n"] = lambda value: f"{value:,}"
-    template = environment.from_string(resources.files("datamask.release").joinpath("card.md.j2").read_text("utf-8"))
+    return environment
+
+
+def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
+    """The card's text: header and body."""
+    settings = validate(draft["settings"])
+    total = draft["conservation"]["total"]
+    provenance = draft["provenance"]
+    source = resources.files("datamask.release").joinpath("card.md.j2").read_text("utf-8")
+    template = template_environment().from_string(source)
     body = template.render(
         name=settings.release.name,
         total=total,

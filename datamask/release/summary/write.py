@@ -10,7 +10,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.config import validate
-from datamask.release.card import NOTES, one_line
+from datamask.release.card import NOTES, one_line, template_environment
 from datamask.release.printing import size
 from datamask.release.release_folder import Staged
 from datamask.release.summary.facts import summarise
@@ -60,13 +60,9 @@ def summary_files(draft: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 def render_summary(facts: Mapping[str, Any]) -> str:
     """The summary as Markdown, in the template's order."""
-    from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
-
-    environment = Environment(
-        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
+    environment = template_environment()
     said = {name: one_line(text) if text else BLANK for name, text in facts["statements"].items()}
-    environment.filters.update(n=lambda value: f"{value:,}", size=size, cell=lambda text: one_line(str(text)))
+    environment.filters.update(size=size, cell=lambda text: one_line(str(text)))
     template = resources.files("datamask.release.summary").joinpath("summary.md.j2").read_text("utf-8")
     return environment.from_string(template).render({**facts, "said": said, "blank": BLANK})
 
