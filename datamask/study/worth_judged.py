@@ -18,18 +18,18 @@ from datamask.selection.sharded.candidates import Candidates
 from datamask.stages import ShardFiles
 from datamask.storage import expand_patterns
 from datamask.study.choices import SHARE as SPOILED
-from datamask.study.choices import rows_of
+from datamask.study.choices import bytes_of, rows_of
 from datamask.study.inference import Draw, Trial
 from datamask.study.overlap import without_overlap
 from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices
-from datamask.study.targets import BETWEEN, cut_texts, read_targets
+from datamask.study.targets import cut_texts, read_targets
 from datamask.study.verdict import controls
 
 WITH, WITHOUT = "with the new", "without"
 SHARE = 0.2  # of the bytes read with the new that are new
 REPEATED = 4  # times that a new text is read at most: so often repeats teach like new text (arXiv 2305.16264)
 READS = 4  # of either, in pairs that have the rest of the choice in common
-DRAWN = 3  # times the documents of the choice that random draws are taken from
+DRAWN = 3  # times the tokens read of the choice, of the documents that random draws are taken from
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class WorthJudging:
 
     judges: tuple[str, ...] = ("coder", "n-grams")
     bytes: int | None = None  # of each reading; None: the release's choice, at most `MOST_BYTES`
-    draws: int = 8  # random ones at least, for the controls and the intervals
+    draws: int = 8  # random ones, for the controls
     seed: int = 0
 
 
@@ -99,13 +99,15 @@ def judge_worth(
     fresh = _some(np.arange(len(tokens[1])), tokens[1], int(SHARE * most), generator)
     new, of_new = _texts(both[first:], candidates[first:], fresh, config)
     kept, _ = without_overlap(asked, pool + new, names + of_new)
-    old = [pool[row] for row in rows_of(np.where(np.isin(rows, taken), counts[rows], 0)).tolist()]
-    size, new_size, all_size = (sum(len(BETWEEN) + len(text) for text in part) for part in (old, new, pool))
-    held = min(size, int(all_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
+    in_choice = np.where(np.isin(rows, taken), counts[rows], 0)
+    size, new_size = bytes_of(pool, in_choice), bytes_of(new, np.ones(len(new)))
+    pool_size = bytes_of(pool, np.ones(len(pool)))
+    held = min(size, int(pool_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
     limit = judging.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
     if limit > held:
         raise InputError(f"--bytes {limit:,} is more than the release's choice can give; ask for at most {held:,}")
     added = min(int(SHARE * limit), REPEATED * new_size)
+    old, repeated = [pool[row] for row in rows_of(in_choice).tolist()], new * REPEATED
     told = []
     for judge, draws, _ in judges_of(settings, pool):
         heard = read_choices(judge, [(pool, {})], kept, limit, draws, settings.controls, judging.seed, progress)
@@ -113,8 +115,8 @@ def judge_worth(
         for number in range(READS):
             seed = [judging.seed, number]
             read[WITHOUT].append(judge.read(cut_texts(old, limit, seed), kept))
-            fresh_part = cut_texts(new * REPEATED, added, seed)
-            read[WITH].append(judge.read(cut_texts(old, limit - added, seed) + fresh_part, kept))
+            both_parts = cut_texts(old, limit - added, seed) + cut_texts(repeated, added, seed)
+            read[WITH].append(judge.read(both_parts, kept))
             progress(f"{judge.name}  with the new and without {number + 1}")
         trial = Trial({name: [draws] for name, draws in read.items()}, reference=WITHOUT)
         c = trial.contrast(WITH, WITHOUT, paired=True)
