@@ -521,8 +521,7 @@ def leaves(schema: pa.Schema) -> list[str]:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema):
         pass
-    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    return [parquet.column(n).path for n in range(len(parquet))]
+    return [column.path for column in pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextvars import ContextVar
 
 import psutil
@@ -38,10 +38,11 @@ class HeldText:
         """With as much room as this machine has for it now."""
         return cls(min(ROOM, psutil.virtual_memory().available // SHARE))
 
-    def column(self, name: Hashable, size: int, decode: Callable[[], Iterator[pa.Array]]) -> pa.Array | None:
+    def column(self, name: Hashable, size: int, parts: Iterator[pa.Array]) -> pa.Array | None:
         """The column of this name, decoded by the first that asks for it; None: there is no room for it.
 
         :param size: bytes that it takes at least.
+        :param parts: the column in order; decoded as they are asked for.
         """
         with self._lock:
             if name in self._held or size > self._room:
@@ -49,7 +50,7 @@ class HeldText:
             decoding = self._decoding.setdefault(name, threading.Lock())
         with decoding:
             if name not in self._held:
-                found = self._within_room(decode())
+                found = self._within_room(parts)
                 with self._lock:
                     self._held[name] = found
                     self._room -= found.nbytes if found else 0

@@ -346,8 +346,8 @@ def _group_batches(
     if held and metadata.num_rows and name in sources and place >= 0 and pa.types.is_string(schema.field(place).type):
         leaf = next(number for number, column in enumerate(file.schema) if column.path == name)
         size = metadata.column(leaf).total_uncompressed_size
-        decode = (batch.column(0) for batch in _batches(file, group, [name], rows))
-        text = held.column((part.path, part.fingerprint, group, name), size, lambda: decode)
+        parts = (batch.column(0) for batch in _batches(file, group, [name], rows))
+        text = held.column((part.path, part.fingerprint, group, name), size, parts)
     if text is None:
         yield from _batches(file, group, sources, rows)
         return
