@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from datamask.engine import Engine
 from datamask.errors import ConfigError, InputError, several, some
 from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
+from datamask.maps import Mapper, Threads
 from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
@@ -52,7 +53,7 @@ def forget_lists(
         previous = previous_run(last, settings, work, compare(manifest, plan, settings), keep=True)
         first = Run(stages, plan, out, previous)
         first.keep_to(["index", "signatures"])
-        if not record_texts(out, first.measure_and_decide(), settings, last):
+        if not record_texts(out, first.measure_and_decide(), settings, last, Threads(stages.workers)):
             forgotten.mark_done(out, last.version)
             return unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
         found = Run(stages, plan, out, previous).publish()
@@ -60,7 +61,17 @@ def forget_lists(
     return found | {"forgotten": counts | {"entries": len(entries) - len(left_out), "left_out": left_out}}
 
 
-def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder) -> int:
+class Naming(NamedTuple):
+    """What the shards of the last release are searched with."""
+
+    requests: forgotten.Requests
+    settings: Config
+    schema: pa.Schema  # of the corpus
+    last: ReleaseFolder
+    published: Collection[str]  # its shards
+
+
+def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder, maps: Mapper) -> int:
     """Adds the texts of the documents that the record names otherwise, so that they never return under another name.
 
     Returns how many documents the record names that the last release has not forgotten.
@@ -68,27 +79,28 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
     requests = forgotten.load_requests(storage.join(out, "work"))
     assert requests is not None
     schema = corpus_schema([files.shard for files in all_files], settings)
-    shards = last.manifest()["conservation"]["shards"]
-    rows: list[dict[str, Any]] = []
-    named = 0
-    for files in all_files:
-        hits = named_documents(files, settings, requests, schema)
-        there = np.unique(hits["document"])
-        if len(there) and files.shard.name in shards:  # else it failed in the last release
-            there = there[~_are(last.decisions(files.shard.name, ["reason"]), "reason", forgotten.REASON)[there]]
-        named += len(there)
-        told = {entry: requests.told(entry) for entry in np.unique(hits["entry"]).tolist()}
-        hits = hits[[told[entry]["kind"] != "texts" for entry in hits["entry"].tolist()]] if len(hits) else hits
-        hits.sort(order="document")
-        if not len(hits):
-            continue
-        places = pa.array(hits["document"])
-        hashes = storage.read_table(required(files.index).path, ["text_hash"]).take(places)["text_hash"].to_pylist()
-        signed = storage.read_table(files.signatures.path).take(places).to_pylist() if files.signatures else None
-        for hashed, entry, signature in zip(hashes, hits["entry"].tolist(), signed or [{}] * len(hashes), strict=True):
-            rows.append(forgotten.text_row(hashed, told[entry]["list"], told[entry]["entry"], signature))
-    forgotten.write_rows(out, rows)
-    return named
+    naming = Naming(requests, settings, schema, last, last.manifest()["conservation"]["shards"].keys())
+    found = maps(_named_texts, naming, all_files)
+    forgotten.write_rows(out, [row for _, rows in found for row in rows])
+    return sum(named for named, _ in found)
+
+
+def _named_texts(naming: Naming, files: ShardFiles) -> tuple[int, list[dict[str, Any]]]:
+    """How many documents of a shard are named and not forgotten yet, and rows of the record of those named otherwise
+    than by their text."""
+    hits = named_documents(files, naming.settings, naming.requests, naming.schema)
+    there = np.unique(hits["document"])
+    if len(there) and files.shard.name in naming.published:  # else it failed in the last release
+        reasons = naming.last.decisions(files.shard.name, ["reason"])
+        there = there[~_are(reasons, "reason", forgotten.REASON)[there]]
+    told = naming.requests.told(hits["entry"])
+    by_text = np.array([told[entry]["kind"] == "texts" for entry in hits["entry"].tolist()], bool)
+    hits = np.sort(hits[~by_text], order="document")
+    places, entries = pa.array(hits["document"]), [told[entry] for entry in hits["entry"].tolist()]
+    hashes = storage.read_table(required(files.index).path, ["text_hash"]).take(places)["text_hash"].to_pylist()
+    signed = storage.read_table(files.signatures.path).take(places).to_pylist() if files.signatures else None
+    rows = zip(hashes, entries, signed or [{}] * len(hashes), strict=True)
+    return len(there), [forgotten.text_row(hashed, why["list"], why["entry"], own) for hashed, why, own in rows]
 
 
 def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, int]:

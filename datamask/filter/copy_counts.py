@@ -208,8 +208,8 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests | None
         found = _hits(table, requests.match(table))
     if files.signatures is not None:
         signed = storage.read_table(files.signatures.path, ["chunk_id", "windows", "scale", "sample"])
-        like = _hits(signed, requests.match_samples(signed))
-        found = np.concatenate([found, like[~np.isin(like["document"], found["document"])]])
+        others = signed.filter(pa.array(~np.isin(signed["chunk_id"].to_numpy(), found["document"])))
+        found = np.concatenate([found, _hits(others, requests.match_samples(others))])
     return found
 
 
@@ -349,5 +349,5 @@ def _told(documents: np.ndarray, state: Counting, requests: Requests | None) -> 
         return np.zeros(len(documents), bool), pa.nulls(len(documents), pa.string())
     place = places_of(mapped(state.at("lowest") + ".npy")[documents], groups_["document"])
     entries = np.where(place < 0, -1, groups_["entry"][place])
-    told = {entry: json.dumps(requests.told(entry)) for entry in np.unique(entries[place >= 0]).tolist()}
+    told = {entry: json.dumps(why) for entry, why in requests.told(entries[place >= 0]).items()}
     return place >= 0, pa.array([told.get(entry) for entry in entries.tolist()], pa.string())

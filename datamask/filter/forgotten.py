@@ -236,10 +236,11 @@ class Requests:
     digest: str
     rows: pa.Table  # SCHEMA
 
-    def told(self, entry: int) -> dict[str, str]:
-        """Why: kind, list and entry."""
-        [row] = self.rows.select(["kind", "list", "entry"]).slice(entry, 1).to_pylist()
-        return dict(row)
+    def told(self, entries: np.ndarray) -> dict[int, dict[str, str]]:
+        """Why, for each of these entries: kind, list and entry."""
+        unique = np.unique(entries)
+        rows = self.rows.select(["kind", "list", "entry"]).take(pa.array(unique)).to_pylist()
+        return dict(zip(unique.tolist(), rows, strict=True))
 
     @cached_property
     def _values(self) -> dict[str, tuple[pa.Array, np.ndarray]]:

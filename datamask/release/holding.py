@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from datamask import storage
@@ -22,15 +23,14 @@ def forgotten_rows(release: ReleaseFolder, requests: Requests) -> Iterator[tuple
     manifest = release.manifest()
     there = [column["name"] for column in manifest["columns"] if column["name"] in ("url", "id", "text")]
     for path in sorted(item["path"] for item in manifest["files"] if item["path"].startswith("data/")):
-        rows, first = 0, -1
+        found = np.zeros(0, np.int64)
         for batch in release.batches(path, there):
             table = pa.Table.from_batches([batch])
             hashes = pa.array(text_hashes(batch["text"].cast(pa.string())), pa.binary(16))
             entry = requests.match(table.drop_columns(["text"]).append_column("text_hash", hashes))
-            rows += int((entry >= 0).sum())
-            first = int(entry[entry >= 0][0]) if first < 0 and (entry >= 0).any() else first
-        if rows:
-            yield path, rows, requests.told(first)
+            found = np.append(found, entry[entry >= 0])
+        if len(found):
+            yield path, len(found), requests.told(found[:1])[found[0]]
 
 
 def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> list[str]:
