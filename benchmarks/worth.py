@@ -17,9 +17,12 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +54,7 @@ EACH = 250  # documents of an addition
 OLD, NEW = 900_000, 200_000  # bytes that are read of the release's choice and of an addition
 READS = 3  # networks, each from other orders of these
 ITEMS = 48_000  # bytes of a set, half of which `find_worth` is given
-JUDGING = WorthJudging(("coder", "n-grams"), bytes=OLD + NEW)
+JUDGES = ("network", "coder", "n-grams")  # the first says what is worth adding
 
 
 def additions(table: pa.Table, base: np.ndarray) -> dict[str, list[str]]:
@@ -142,23 +145,35 @@ def network_reads(to: Path, paths: Sequence[Path], asked: Sequence[Target]) -> d
     return {name: float(np.mean(reads)) for name, reads in found.items()}
 
 
+def kept(file: Path, make: Callable[[], Any]) -> Any:
+    """What `make` gives, from a file where an earlier call wrote it."""
+    if not file.exists():
+        file.write_text(json.dumps(make()))
+    return json.loads(file.read_text())
+
+
+def asked_about(path: Path, to: Path, given: Sequence[str], judge: str) -> dict[str, Any]:
+    """What one judge says of an addition, and the rest that `find_worth` finds."""
+    began = time.process_time()
+    found = find_worth([str(path)], str(to / "out"), given, WorthJudging((judge,), bytes=OLD + NEW))
+    seconds = time.process_time() - began
+    print(f"{path.stem}, {judge}: {found.says}", file=sys.stderr, flush=True)
+    return {**found.as_json(), "read": found.judged.judges[0].difference if found.judged else 0.0, "seconds": seconds}
+
+
 def rank(to: Path, targets: Sequence[str]) -> None:
     given, left = halves(targets, to)
     paths = sorted(to.glob("new-*.parquet"))
-    rows = {}
-    for path in paths:
-        began = time.process_time()
-        found = find_worth([str(path)], str(to / "out"), given, JUDGING)
-        rows[path.stem] = found.as_json() | {
-            "seconds": time.process_time() - began,
-            "size": sum(map(len, texts_of(path))),
-            "judges": {judge.judge: judge.difference for judge in found.judged.judges} if found.judged else {},
-        }
-        print(f"{path.stem}: {found.says}", file=sys.stderr, flush=True)
-    for name, read in network_reads(to, paths, left).items():
+    rows: dict[str, dict[str, Any]] = {}
+    for judge, path in product(JUDGES, paths):
+        found = kept(to / f"{path.stem}, {judge}.json", partial(asked_about, path, to, given, judge))
+        row = rows.setdefault(path.stem, {**found, "judges": {}, "seconds": 0.0, "size": sum(map(len, texts_of(path)))})
+        row["judges"][judge] = found["read"]
+        row["seconds"] += found["seconds"]
+    for name, read in kept(to / "truth.json", lambda: network_reads(to, paths, left)).items():
         rows[name]["read"] = read
-    judges = JUDGING.judges
-    head = ["addition", "says", "new", "of the pool", "of the choice", "gain", *judges, "network", "processor s"]
+    judges = JUDGES
+    head = ["addition", "says", "new", "of the pool", "of the choice", "gain", *judges, "truth", "processor s"]
     print(f"| {' | '.join(head)} |\n|---|---|{'--:|' * (len(head) - 2)}")
     for name, row in sorted(rows.items(), key=lambda item: item[1]["read"]):
         cells = [

@@ -29,6 +29,7 @@ WITH, WITHOUT = "with the new", "without"
 SHARE = 0.2  # of the bytes read with the new that are new
 REPEATED = 4  # times that a new text is read at most: so often repeats teach like new text (arXiv 2305.16264)
 READS = 4  # of either, in pairs that have the rest of the choice in common
+NETWORK = "tiny"  # its size; it begins with half of the text that the choice leaves, of which no draw takes any
 DRAWN = 3  # times the tokens read of the choice, of the documents that random draws are taken from
 
 
@@ -85,7 +86,7 @@ def judge_worth(
     :raises ConfigError: an unknown judge, or too few draws.
     :raises InputError: bad targets, or a choice smaller than the bytes asked for.
     """
-    settings = Settings(pools=1, draws=judging.draws, judges=judging.judges, seed=judging.seed)
+    settings = Settings(pools=1, draws=judging.draws, judges=judging.judges, size=NETWORK, seed=judging.seed)
     check_settings(settings)
     asked = read_targets(expand_patterns(targets), settings.target_bytes, judging.seed)
     generator = np.random.default_rng([judging.seed, 83])
@@ -101,7 +102,10 @@ def judge_worth(
     kept, _ = without_overlap(asked, pool + new, names + of_new)
     in_choice = np.where(np.isin(rows, taken), counts[rows], 0)
     size, new_size = bytes_of(pool, in_choice), bytes_of(new, np.ones(len(new)))
-    pool_size = bytes_of(pool, np.ones(len(pool)))
+    begins = np.zeros(len(pool), bool)
+    begins[np.flatnonzero(in_choice == 0)[::2]] = "network" in judging.judges
+    drawn, before = ([text for text, own in zip(pool, begins, strict=True) if own == which] for which in (False, True))
+    pool_size = bytes_of(drawn, np.ones(len(drawn)))
     held = min(size, int(pool_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
     limit = judging.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
     if limit > held:
@@ -109,8 +113,8 @@ def judge_worth(
     added = min(int(SHARE * limit), REPEATED * new_size)
     old, repeated = [pool[row] for row in rows_of(in_choice).tolist()], new * REPEATED
     told = []
-    for judge, draws, _ in judges_of(settings, pool):
-        heard = read_choices(judge, [(pool, {})], kept, limit, draws, settings.controls, judging.seed, progress)
+    for judge, draws, _ in judges_of(settings, pool, before):
+        heard = read_choices(judge, [(drawn, {})], kept, limit, draws, settings.controls, judging.seed, progress)
         read: dict[str, list[Draw]] = {WITH: [], WITHOUT: []}
         for number in range(READS):
             seed = [judging.seed, number]

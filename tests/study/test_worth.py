@@ -17,7 +17,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
 from datamask.run import curate
 from datamask.study.worth import Worth, find_worth
-from datamask.study.worth_judged import JudgedWorth, JudgeSays
+from datamask.study.worth_judged import JudgedWorth, JudgeSays, WorthJudging
 from datamask.study.worth_page import as_markdown, lead
 from tests.flows.conftest import SMALL, documents, write_shard
 
@@ -109,6 +109,10 @@ def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path,
     assert judged.keys() == {"coder", "n-grams"} and judged["coder"]["targets"].keys() == {"quiz"}
     assert set(judged["coder"]["controls"]) == {"A/A", "words shuffled", "planted junk"}
     assert (tmp_path / "to" / "worth.md").read_text().startswith("# Worth\n\n" + told["says"])
+
+    network = WorthJudging(judges=("network",))
+    [heard] = find_worth([str(added)], str(out), [str(tmp_path / "quiz.jsonl")], network).judged.judges
+    assert heard.judge == "network, tiny" and heard.controls.keys() == judged["coder"]["controls"].keys()
 
     texts = [text for text in pq.read_table(added)["text"].to_pylist() if text]
     pq.write_table(pa.table({"text": ["".join(sorted(text)) for text in texts]}), tmp_path / "sorted.parquet")
