@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from datamask.filter.intact import CopyEvidence, Text, TextPair
+from datamask.filter.intact import CLAUSE, CopyEvidence, Text, TextPair
 
 # Texts are copies from these Jaccards on, of shingles of 12 and of 24 letters, templates or not. Of 149 pairs of real
 # documents whose word 5-grams have a Jaccard of 0.8 or more, 5 are below the second; of 29 that have less, 28 are.
@@ -28,9 +28,6 @@ GARBLED = 0.4  # least difference in nats per word, divided by the share of shin
 # differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of
 # laws, licences, functions and manuals that looked like copies over half do.
 ECHO = 0.05  # of the places where they differ, the share that differ as one before does
-# Of texts alike at .8: of planted copies with 2 % of the words replaced 1 in 100 has such a clause, of licences of one
-# family most.
-CLAUSE = 35  # letters of the longest place on both sides, from which they are siblings
 NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
 FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
 ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures, from which these are what is said; share that must be the same
@@ -45,7 +42,7 @@ _NAME = re.compile(r"[a-z]\w*\d\w*", re.ASCII)
 
 
 def clauses_apart(pair: TextPair) -> bool:
-    """Whether each text has a clause of its own, or a name throughout."""
+    """Whether each text has a clause of its own, as licences of one family have, or a name throughout."""
     both = pair.own
     if min(found.longest for found in both) > CLAUSE:
         return True

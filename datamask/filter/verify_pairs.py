@@ -23,7 +23,15 @@ from datamask.filter.duplicate_candidates import (
     groups_of_pairs,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import CopyEvidence, TextPair, likelier, pairs_of, prose_beside, which_falls
+from datamask.filter.intact import (
+    CLAUSE,
+    CopyEvidence,
+    TextPair,
+    likelier,
+    pairs_of,
+    prose_beside,
+    which_falls,
+)
 from datamask.filter.programs import another_program, are_programs
 from datamask.filter.resolve import Edge, Fall, resolve_edges
 from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart
@@ -35,7 +43,7 @@ ROOM = 1 << 26
 PARTS = 32
 LEAST = 1 << 23
 # Of fewer shingles a name or a date is what a text says: notices, aliases, entries of one form differ by that alone.
-SHORT, SHORT_STRONG = 200, 0.95
+SHORT, SHORT_STRONG = 240, 0.95
 # Factor on the setting `jaccard` for Chinese and Japanese: with one word in ten replaced, 28 such copies have a Jaccard
 # of .24 to .38 (other languages .42 and more), because there a word is a letter or two and each breaks as many windows.
 UNSPACED = 0.65
@@ -45,7 +53,7 @@ GARBLED = 0.6
 GARBLED_OWN = 0.6
 GARBLED_SHORT = 150
 # A text that is hardly shorter and says so many letters of its own is a sibling of the other, not a part of it: another
-# licence of the family has its own names and clauses. A page beside its main text differs by packaging alone.
+# licence of the family has its own names. A page beside its main text differs by packaging alone.
 SIBLING = 1.3  # times its shingles at most
 SIBLING_OWN = 20  # letters
 PACKAGING = 0.8  # share of prose beside the text's own, below which what a page adds is packaging
@@ -219,9 +227,10 @@ class _Judge:
         one, other, pair, kind, _ = found
         said = which_falls(pair, nats, margin)
         falls = other if said > 0 else one if said < 0 else -1
-        if kind == "copies":
-            return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls)
         small, large = sorted((one, other), key=lambda document: self._texts.shingles[document])
+        if kind == "copies":
+            only = falls == small and pair.own[large == other].longest > CLAUSE  # the other would take a clause along
+            return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls, only)
         if self._programs[large] and (self._programs[small] or another_program(*pair.written, contained=True)):
             falls = small  # a program is no packaging, neither of the licence above it nor of a program that it holds
         return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
@@ -267,6 +276,8 @@ def _siblings(pair: TextPair) -> bool:
     """Whether two texts that share most are two of a kind: neither is the other with something added."""
     small, large = sorted((0, 1), key=lambda side: len(pair.texts[side].shingles))
     shorter, longer = pair.texts[small], pair.texts[large]
+    if pair.own[small].longest > CLAUSE:
+        return True
     if len(longer.shingles) > SIBLING * len(shorter.shingles) or prose_beside(shorter, longer) < PACKAGING:
         return False
     return pair.own[small].letters >= SIBLING_OWN

@@ -30,6 +30,11 @@ APART = {
         "-- Use in source and binary forms is permitted.\n" * 9 + "\nprocedure Tour;\n",
     ),
     "tables": ("flags[] = {\n 'P','I','C',\n 'm','6',\n};\n", "flags[] = {\n 'P','I','C',\n 'D','O',\n};\n"),
+    "operators": (POWERS, POWERS.replace("+= 1", "-= 1")),
+    "attributes": (
+        "#[derive(Parser)]\n#[command(author)]\nstruct Cli {\n    name: String,\n}\nfn main() { Cli::parse(); }\n",
+        "#[derive(Parser)]\n#[clap(author)]\nstruct Cli {\n    name: String,\n}\nfn main() { Cli::parse(); }\n",
+    ),
     "escapes": (r"    '\xa4'  # CURRENCY" + "\n", r"    '\xa6'  # CURRENCY" + "\n"),
 }
 ALIKE = {

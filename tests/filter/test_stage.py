@@ -236,6 +236,16 @@ def test_what_an_earlier_release_selected_stays_and_its_copies_fall_here(tmp_pat
     assert all(row["duplicate_of_shard"].startswith(str(tmp_path / "moved")) for row in rows)
 
 
+@pytest.mark.parametrize("score", [0.0, 0.9])
+def test_a_copy_with_a_clause_more_stays_whatever_else_differs(tmp_path, score):
+    words = document(1, 400).split(" ")
+    changed = [word[:-1] + "qq" if place % 50 == 20 else word for place, word in enumerate(words)]
+    version = " ".join([*changed[:200], *WORDS[7:23], *changed[200:]])
+    files, config, work = corpus(tmp_path, [[document(1, 400), version]], scores=[[0.9, score]])
+    rows = storage.read_table(find_duplicates(files, config, work)[0].path).to_pylist()
+    assert [row["chunk_id"] for row in rows] == [0]
+
+
 def test_alarm_names_the_group_and_stops_if_told_to(tmp_path, caplog):
     text = document(4)
     shards = [[noisy(text, 0.01, n) for n in range(25)] + [document(n) for n in range(30, 60)]]
