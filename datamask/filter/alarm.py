@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -44,33 +45,22 @@ def read_groups(
 
 
 class Losses:
-    """Documents of each group, and those of them that fall."""
+    """Documents of each group, (column, value), and those of them that fall."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, dict[str, tuple[int, int]]] = {}
+        self.documents: Counter[tuple[str, str]] = Counter()
+        self.fallen: Counter[tuple[str, str]] = Counter()
 
     def add(self, column: str, values: np.ndarray, fallen: np.ndarray) -> None:
         """Some documents: values (n,) str, fallen (n,) bool."""
-        unique, place = np.unique(values, return_inverse=True)
-        counts = np.bincount(place, minlength=len(unique)), np.bincount(place, fallen, minlength=len(unique))
-        for value, count, lost in zip(unique.tolist(), *(column.tolist() for column in counts), strict=True):
-            self._count(column, value, count, int(lost))
+        for counts, some in ((self.documents, values), (self.fallen, values[fallen])):
+            found = np.unique(some, return_counts=True)
+            counts.update({(column, value): count for value, count in zip(*map(np.ndarray.tolist, found), strict=True)})
 
     def join(self, other: Losses) -> None:
         """The documents of another as well."""
-        for column, groups in other:
-            for value, count, lost in groups:
-                self._count(column, value, count, lost)
-
-    def _count(self, column: str, value: str, count: int, lost: int) -> None:
-        known = self._counts.setdefault(column, {})
-        before = known.get(value, (0, 0))
-        known[value] = (before[0] + count, before[1] + lost)
-
-    def __iter__(self) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:
-        """(column, its values with documents and fallen ones, sorted)."""
-        for column, counts in self._counts.items():
-            yield column, [(value, *counts[value]) for value in sorted(counts)]
+        self.documents.update(other.documents)
+        self.fallen.update(other.fallen)
 
 
 def raise_alarm(losses: Losses, share: float, do: str) -> list[str]:
@@ -78,12 +68,15 @@ def raise_alarm(losses: Losses, share: float, do: str) -> list[str]:
 
     :raises InputError: there is one, and `do` is "stop".
     """
-    said = []
-    for name, groups in losses:
-        over = [group for group in groups if group[0] and group[1] >= LEAST and group[2] > share * group[1]]
-        for value, count, lost in sorted(over, key=lambda group: (-group[2] / group[1], group[0])):
-            said.append((lost / count, f"{name} {value}: {lost} of {count} documents"))
-    sentences = [text for _, text in sorted(said, key=lambda item: -item[0])]
+    over = sorted(
+        (-losses.fallen[group] / count, *group)
+        for group, count in losses.documents.items()
+        if group[1] and count >= LEAST and losses.fallen[group] > share * count
+    )
+    sentences = [
+        f"{name} {value}: {losses.fallen[name, value]} of {losses.documents[name, value]} documents"
+        for _, name, value in over
+    ]
     if not sentences:
         return []
     message = (

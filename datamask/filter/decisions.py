@@ -16,6 +16,7 @@ import numpy as np
 
 from datamask import storage
 from datamask.filter.duplicate_candidates import groups_of_pairs
+from datamask.filter.postings import partition_of
 from datamask.filter.resolve import Fall
 from datamask.maps import parts_of, read_dealt
 
@@ -99,13 +100,8 @@ def pieces_of(records: int) -> int:
     return parts_of(records, PIECE)
 
 
-def piece_of(records: np.ndarray, pieces: int) -> np.ndarray:
-    """(R,) int64: the piece of each of these records."""
-    return _piece(records["high"], pieces)
-
-
 def save_decisions(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:
-    """Publishes the records (R,) of each piece, in the pieces' order, for the next run's `find_decisions`."""
+    """Publishes the records (R,) of each piece (`partition_of` their `high`), for the next run's `find_decisions`."""
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
         bounds = np.zeros(pieces + 1, np.int64)
         file.seek(8 * (pieces + 2))
@@ -128,7 +124,7 @@ def find_decisions(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.nd
         return known, found[0]
     with storage.open_input(url) as file:
         pieces = int(np.frombuffer(file.read(8), np.int64)[0])
-    piece = _piece(keys[:, 0], pieces)
+    piece = partition_of(keys[:, 0], pieces)
     for number in np.unique(piece).tolist():
         records = read_dealt(url, RECORD, number, number + 1)[0]
         mine = np.flatnonzero(piece == number)
@@ -147,10 +143,6 @@ def _numbered(*keys: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
     number = np.empty(len(high), np.int64)
     number[order] = np.cumsum(new)
     return np.split(number, np.cumsum([len(one) for one, _ in keys])[:-1])
-
-
-def _piece(high: np.ndarray, pieces: int) -> np.ndarray:
-    return (((high >> np.uint64(32)) * np.uint64(pieces)) >> np.uint64(32)).astype(np.int64)
 
 
 # ---------------------------------------------------------------- records and documents

@@ -508,7 +508,7 @@ def verify_pairs(state: Searching, part: int) -> None:
     for name in FALL.names or ():
         fallen[name] = columns[name]
     write_dealt(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
-    write_dealt(state.at("records", part), every, decisions.piece_of(every, state.pieces), state.pieces)
+    write_dealt(state.at("records", part), every, partition_of(every["high"], state.pieces), state.pieces)
 
 
 @lru_cache(maxsize=2)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
+from datamask.filter.postings import partition_of
 from datamask.maps import gather, read_arrays, write_arrays, write_dealt
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
@@ -60,8 +61,7 @@ class ExactDuplicates:
         """A group's documents, shard by shard: what the other filters said, chunk_id, and the texts to compare."""
         if self.parts:
             every = np.concatenate(passed)
-            part = ((every["high"] >> np.uint64(32)) * np.uint64(self.parts)) >> np.uint64(32)
-            write_dealt(self._texts(group), every, part.astype(np.int64), self.parts)
+            write_dealt(self._texts(group), every, partition_of(every["high"], self.parts), self.parts)
         ends = np.cumsum([len(each) for each in codes])
         write_arrays(self._codes(group), codes=np.concatenate(codes), chunk_id=np.concatenate(chunk_ids), ends=ends)
 

@@ -42,7 +42,7 @@ def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 
 
 def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
-    """(H,) the partition of each posting's hash."""
+    """(H,) int32: the range of so many that each hash is in, by its first 32 bits."""
     mixed = (hashes >> np.uint64(32)) * np.uint64(partitions)
     return (mixed >> np.uint64(32)).astype(np.int32)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import beginnings, look_up_all
+from datamask.quality.inner_loops import beginnings, look_up_all, neighbours
 from datamask.quality.page_layout import mix_bits
 
 HALVES = 2
@@ -81,20 +81,6 @@ class NgramCounts:
 TABLES = tuple(field.name for field in fields(NgramCounts))
 
 
-def neighbours(words: BatchWords, apart: int = 1) -> np.ndarray:
-    """(m,) int64: the places of tokens with another one `apart` places further in the same document."""
-    place = np.arange(max(0, len(words.start) - apart))
-    return place[words.document[: len(place)] == words.document[len(words.start) - len(place) :]]
-
-
-def word_pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """(m,) uint64 keys of both words of each pair, and of their joint."""
-    return (
-        mix_bits(words.hashes[place] * PAIR + words.hashes[place + apart]),
-        mix_bits(words.tails[place] * PAIR + words.heads[place + apart]),
-    )
-
-
 def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
     sums = np.empty(len(words), np.uint64)
@@ -108,9 +94,11 @@ def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
         name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES
     }
     for words in batches:
-        place, half = neighbours(words), halves(words)[words.document]
+        document = words.document
+        place, half = np.flatnonzero(document[:-1] == document[1:]), halves(words)[document]
         of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}
-        of_pairs = dict(zip(("pairs", "joints"), word_pairs(words, place), strict=True))
+        both = {"pairs": (words.hashes, words.hashes), "joints": (words.tails, words.heads)}
+        of_pairs = {name: neighbours(left, right, PAIR)[place] for name, (left, right) in both.items()}
         for one in range(HALVES):
             for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
                 for name, values in keys.items():

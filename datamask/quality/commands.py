@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,7 +105,7 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
     for name, fewer in others.items():
         measured[f"probe, {name}"] = compare(fewer, {}, labels, seed, str(path))["probe"]
     described = {
-        "agreement": {name: one.as_dict() for name, one in measured.items()},
+        "agreement": {name: asdict(one) for name, one in measured.items()},
         "dimensions": 0 if vectors is None else int(vectors.shape[1]),
         "documents": len(texts),
         "encoder": encoder,

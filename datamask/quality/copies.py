@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, halves
-from datamask.quality.copy_loops import CopyTexts, altered_of_pairs, held_in, neighbours
+from datamask.quality.character_ngrams import HALVES, PAIR, halves
+from datamask.quality.copy_loops import CopyTexts, altered_of_pairs, held_in
+from datamask.quality.inner_loops import neighbours
 from datamask.quality.measures import word_order
 from datamask.quality.pool_model import CHARACTERS, PoolModel
 
@@ -53,12 +54,12 @@ class CopyCounts:
         size = np.maximum(HALVES * self.model.pool.languages.words[group], LEAST)
         counts, found = self.model.pool.counts, np.empty(len(pairs))
         tables = (counts.words, counts.tails, counts.heads, counts.pairs, counts.joints)
-        by_word, by_joint = neighbours(words.hashes, words.hashes), neighbours(words.tails, words.heads)
+        by_word, by_joint = neighbours(words.hashes, words.hashes, PAIR), neighbours(words.tails, words.heads, PAIR)
         tokens = np.stack([words.hashes, words.tails, words.heads, by_word, by_joint])
         counted, keys = words, by_word  # of what the sample counted: the texts' beginnings
         if max(map(len, texts), default=0) > CHARACTERS:
             counted = BatchWords([text[:CHARACTERS] for text in texts])
-            keys = neighbours(counted.hashes, counted.hashes)
+            keys = neighbours(counted.hashes, counted.hashes, PAIR)
         held = halves(counted)  # the half that each text was counted in
         held_in(*counts.pairs.places, keys, counted.first, held)
         of_texts, places = CopyTexts(words.first, words.is_word, held), tuple(table.places for table in tables)

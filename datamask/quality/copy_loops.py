@@ -8,8 +8,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
-from datamask.quality.character_ngrams import PAIR
-from datamask.quality.inner_loops import CHANCE, counted, mix_hash
+from datamask.quality.inner_loops import CHANCE, counted
 from datamask.quality.measures import _STRENGTH, JOINTS, UNIT
 from datamask.quality.measures import MOST as MOST_OF_PAIR
 
@@ -22,18 +21,6 @@ MOST = 4.0  # nats that one word may say
 STRANGE = 2.0  # nats against a word that neither the rest of its text nor the corpus has: typing errors, broken words
 HEADS, PAIRS = 2, 3  # rows of keys: words, their ends, their beginnings, pairs of words, of an end and a beginning
 OF_PAIRS, OF_JOINTS = _STRENGTH["pairs"], _STRENGTH["joints"]
-
-
-@compiled
-def neighbours(left, right):  # type: ignore[no-untyped-def]
-    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none.
-
-    Made as `character_ngrams.word_pairs` makes them.
-    """
-    found = np.zeros(len(left), np.uint64)
-    for at in range(len(left) - 1):
-        found[at] = mix_hash(left[at] * PAIR + right[at + 1])
-    return found
 
 
 @compiled

@@ -120,10 +120,6 @@ class Agreement:
     pooled: float  # over all documents
     folds: tuple[float, ...]  # within each fold that has both classes or different labels
 
-    def as_dict(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return {"measure": self.measure, "pooled": self.pooled, "folds": list(self.folds)}
-
 
 def agreement(score: np.ndarray, labels: Labels, fold: np.ndarray) -> Agreement:
     """Of scores (n,) with the labels."""

@@ -323,6 +323,18 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
 
 
 @compiled
+def neighbours(left, right, pair):  # type: ignore[no-untyped-def]
+    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none.
+
+    pair: the factor of the first.
+    """
+    found = np.zeros(len(left), np.uint64)
+    for at in range(len(left) - 1):
+        found[at] = mix_hash(left[at] * pair + right[at + 1])
+    return found
+
+
+@compiled
 def beginnings(hashes, first, most, found):  # type: ignore[no-untyped-def]
     """Fills found (documents,) with the sums of the hashes of each document's first words, `most` at most."""
     for document in range(len(first) - 1):

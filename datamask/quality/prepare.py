@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
@@ -98,15 +99,21 @@ def _content(
 
 def _texts(shards: Sequence[Shard], config: Config) -> Iterator[tuple[str, str | None]]:
     """Texts with their languages, of up to SAMPLE_ROWS rows in the order of a hash of the shards' content."""
+    for batch in _first_batches(shards, config, ["text", "language"]):
+        for text, language in zip(batch["text"].to_pylist(), batch["language"].to_pylist(), strict=True):
+            if text and not text.isspace():
+                yield text, language
+
+
+def _first_batches(shards: Sequence[Shard], config: Config, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of shards in the order of a hash of their content, until they have SAMPLE_ROWS."""
     rows = 0
     for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
         if rows >= SAMPLE_ROWS:
             break
-        for batch in read_batches(shard, config, ["text", "language"]):
+        for batch in read_batches(shard, config, columns):
             rows += batch.num_rows
-            for text, language in zip(batch["text"].to_pylist(), batch["language"].to_pylist(), strict=True):
-                if text and not text.isspace():
-                    yield text, language
+            yield batch
 
 
 def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bool:
@@ -176,23 +183,18 @@ def _sample(
     stated = ["language"] if "languages" in needs else []
     wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
     chosen: list[tuple[int, int, dict[str, Any]]] = []  # a heap, of negated hashes
-    rows = number = 0
-    for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
-        if rows >= SAMPLE_ROWS:
-            break
-        for batch in read_batches(shard, config, wanted):
-            batch = with_numbers(batch, columns)
-            rows += batch.num_rows
-            texts = batch["text"].to_pylist()
-            for place, text in enumerate(texts):
-                if not text or text.isspace():
-                    continue
-                rank = -int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
-                number -= 1
-                if len(chosen) < SAMPLE_DOCUMENTS or rank > chosen[0][0]:
-                    heapq.heappush(chosen, (rank, number, {name: batch[name][place].as_py() for name in wanted}))
-                    if len(chosen) > SAMPLE_DOCUMENTS:
-                        heapq.heappop(chosen)
+    number = 0
+    for batch in _first_batches(shards, config, wanted):
+        batch = with_numbers(batch, columns)
+        for place, text in enumerate(batch["text"].to_pylist()):
+            if not text or text.isspace():
+                continue
+            rank = -int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+            number -= 1
+            if len(chosen) < SAMPLE_DOCUMENTS or rank > chosen[0][0]:
+                heapq.heappush(chosen, (rank, number, {name: batch[name][place].as_py() for name in wanted}))
+                if len(chosen) > SAMPLE_DOCUMENTS:
+                    heapq.heappop(chosen)
     found = [row for _, _, row in sorted(chosen, key=lambda entry: entry[:2], reverse=True)]
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -16,18 +16,25 @@ from datamask.quality.quality_ref import ScorerRef
 from datamask.quality.versions import HEURISTIC_VERSION
 
 
-class HeuristicScorer(Scorer):
-    """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score_rules` and `rules.explain`."""
+class PlainScorer(Scorer):
+    """What scorers share that load nothing."""
 
-    signals = rules.SIGNALS
+    version: tuple[int, ...] = ()  # in the key
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
-        return ScorerRef(settings, "", None, storage.key("heuristic", HEURISTIC_VERSION))
+        return ScorerRef(settings, "", None, storage.key(settings.kind, *cls.version))
 
     @classmethod
-    def load(cls, ref: ScorerRef, config: Config, work: str) -> HeuristicScorer:
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:
         return cls()
+
+
+class HeuristicScorer(PlainScorer):
+    """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score_rules` and `rules.explain`."""
+
+    signals = rules.SIGNALS
+    version = (HEURISTIC_VERSION,)
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: how well the published rules are kept, in [0, 1]."""
@@ -55,18 +62,10 @@ class ColumnScorer(Scorer):
         return plain_scores(documents.columns[self.columns[0]])
 
 
-class EncoderScorer(Scorer):
+class EncoderScorer(PlainScorer):
     """The score that encoder.quality_head gave in the same pass as the embedding."""
 
     needs: frozenset[Need] = frozenset({"encoder_scores"})
-
-    @classmethod
-    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
-        return ScorerRef(settings, "", None, storage.key("encoder"))
-
-    @classmethod
-    def load(cls, ref: ScorerRef, config: Config, work: str) -> EncoderScorer:
-        return cls()
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the encoder's own scores."""

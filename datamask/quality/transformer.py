@@ -26,17 +26,6 @@ from datamask.quality.quality_ref import ScorerRef
 MAX_LENGTH = 512
 
 
-def pin_model(settings: ScorerSettings, config: Config) -> ScorerRef:
-    """A model of transformers, found and fingerprinted, with the format that it computes in here.
-
-    :raises ModelError: the model is not there; says where it was looked for.
-    """
-    path, revision, fingerprint = locate(str(settings.model), settings.revision)
-    dtype = pick_dtype(config.encoder.dtype, pick_device(config.encoder.device))
-    key = storage.key(settings.kind, fingerprint, dtype, settings.label, settings.max_length)
-    return ScorerRef(settings, path, revision, key, dtype)
-
-
 class ModelScorer(Scorer):
     """What scorers that run a model of transformers share: how it is pinned, loaded and kept.
 
@@ -48,7 +37,10 @@ class ModelScorer(Scorer):
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
-        return pin_model(settings, config)
+        path, revision, fingerprint = locate(str(settings.model), settings.revision)
+        dtype = pick_dtype(config.encoder.dtype, pick_device(config.encoder.device))
+        key = storage.key(settings.kind, fingerprint, dtype, settings.label, settings.max_length)
+        return ScorerRef(settings, path, revision, key, dtype)
 
     @classmethod
     def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:

@@ -9,6 +9,7 @@ import pytest
 from datamask.filter import decisions, find_duplicates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
+from datamask.filter.postings import partition_of
 from datamask.filter.resolve import Fall
 from datamask.maps import here
 from tests.filter.test_stage import corpus, document, many, noisy
@@ -119,7 +120,7 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     none = np.zeros(count, bool)
     records = decisions.records(found, numbers, component, keys, none)
     shuffled, pieces = records[rng.permutation(len(records))], decisions.pieces_of(len(records))
-    piece = decisions.piece_of(shuffled, pieces)
+    piece = partition_of(shuffled["high"], pieces)
     decisions.save_decisions(str(tmp_path / "d"), pieces, (shuffled[piece == number] for number in range(pieces)))
     moved = numbers + 5 * np.arange(len(numbers)) + 17  # the same documents elsewhere in the corpus, in the same order
     changed = about[0].copy()
