@@ -41,8 +41,9 @@ from datamask.selection.cover.curves import Curves, SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.tangent import Concave, maximise
+from datamask.selection.engine.levels import CLIPPED, Levels
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
 from datamask.selection.sparse_rows import take_rows
 from datamask.text.ngrams import count_ngrams
 from datamask.text.text_hashes import text_hashes
@@ -121,6 +122,10 @@ def _coverage() -> None:
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)
+    quotas = LimitKind(np.arange(documents) % 2, np.ones(documents))
+    for names in ("a", "b"), ("a", LENGTH):
+        ends = np.zeros(2), np.full(2, 8.0), np.ones(2)
+        Levels(Limits(np.ones(documents), 8, names, *ends, (quotas,))).solve(torch.from_numpy(linear), CLIPPED)
 
 
 def _swaps() -> None:

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from datamask.selection.cover.curves import SummedCoverage
+from datamask.selection.cover.sharpen import climb
 from datamask.selection.engine.iterate import Iteration, Record
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem.feasible import Feasible, triple
-from datamask.selection.problem.limits import Limits
 
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # step length after and within a line search; trials of a line search, at most
 DECIDED = 1e-6  # a p this close to 0 or 1 is decided
@@ -164,15 +165,15 @@ class AscentResult:
 def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> AscentResult:
     """Ascends until the bound is within `tolerance` of the value, or for `steps` over all documents.
 
-    Once most documents are decided, the undecided alone are solved in between. start: (N,) float64, feasible.
+    A coverage alone is swept first, document by document (`sharpen.climb`). Once most documents are decided, the
+    undecided alone are solved in between. start: (N,) float64, feasible.
     """
-    scale = scaling(problem, start)
 
     def few(found: AscentResult) -> bool:
         return undecided(problem, found) is not None
 
-    found = Accelerated(problem, start, tolerance, steps, FirstStep(scale), record, few).run()
-    spent = found.steps
+    found = Accelerated(problem, climbed(problem, start), tolerance, 0, record=record).run()
+    scale, spent = scaling(problem, found.p), 0
     while found.bound - found.value > tolerance and spent < steps:
         first = FirstStep(scale, found.step, found.bound)
         before, part = found.bound - found.value, undecided(problem, found)
@@ -181,7 +182,7 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
         else:
             index, inside = part
             of_part = FirstStep(None if scale is None else scale[index], found.step)
-            inner = Accelerated(inside, found.p[index], max(tolerance / 3, before / 20), INNER, of_part).run()
+            inner = Accelerated(inside, found.p[index], max(tolerance / 3, before / 50), INNER, of_part).run()
             p = found.p.clone()
             p[index] = inner.p
             spent += inner.steps // 3
@@ -194,10 +195,24 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
     return found
 
 
+def climbed(problem: Concave, start: torch.Tensor) -> torch.Tensor:
+    """A feasible p (N,) to begin with, by sweeps from `start`; `start` itself where f is not one coverage."""
+    feasible = problem.feasible
+    if feasible.is_programme or len(problem.metrics) != 1 or not isinstance(problem.metrics[0], SummedCoverage):
+        return start
+    joint = problem.metrics[0]
+    limits, states = feasible.limits, problem.states(start)
+    dual = feasible.dual(problem.price(states))
+    mass, linear = (1 - joint.alpha) * limits.weights, problem.linear.numpy() * limits.weights
+    prices = np.append(dual.level, dual.multipliers / limits.scale) / problem.size
+    p = climb(joint, limits, mass / problem.size, linear / problem.size, start.numpy(), joint.level(states[0]), prices)
+    return feasible.project(torch.from_numpy(np.where(p <= 0, -1.0, np.where(p >= 1, 2.0, p))))  # 0 and 1 stay
+
+
 def scaling(problem: Concave, p: torch.Tensor) -> torch.Tensor | None:
     """(N,) the root of each document's curvature per unit of the budget, −∂²f/∂p_i² · size² / w_i, over their median:
-    at p (N,). None where there are limits, whose projection knows one norm, or where a metric does not tell it."""
-    if problem.feasible.limits or not all(hasattr(metric, "curvature") for metric in problem.metrics):
+    at p (N,). None where a metric does not tell it, and in small pools whose limits make a linear programme."""
+    if problem.feasible.is_programme or not all(hasattr(metric, "curvature") for metric in problem.metrics):
         return None
     states = problem.states(p)
     found = np.zeros(len(problem))
@@ -302,13 +317,13 @@ class Accelerated(Iteration[AscentResult]):
 def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Concave] | None:
     """Row numbers of the documents that are fractional or near the cut, and f of these with the others fixed.
 
-    None where they are too many, or where the problem has limits or several metrics.
+    None where they are too many, or where the problem has several metrics.
     """
-    limits, weights = problem.feasible.limits, problem.feasible.weights
-    if limits or len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
+    feasible, weights = problem.feasible, problem.feasible.weights
+    if len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None
     metric, p, price = problem.metrics[0], found.p, found.price
-    above = price - problem.feasible.cut(price)
+    above = price - feasible.dual(price).thresholds(price)
     free = (p > DECIDED) & (p < 1 - DECIDED) | (p <= DECIDED) & (above > 0) | (p >= 1 - DECIDED) & (above < 0)
     wanted = int(max(WIDER * int(free.sum()), FEWEST))
     if wanted > MOST * len(p):
@@ -317,14 +332,14 @@ def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Conc
     near[above.abs().topk(wanted, largest=False).indices] = True
     held = torch.where(near, 0.0, p)
     index = near.nonzero()[:, 0]
-    left = limits.size - float(weights @ held)
-    if not 0 < left < float(weights[index].sum()):
+    limits = feasible.limits.part(index.numpy(), held.numpy())
+    if not limits.fits():
         return None
     part = Concave(
         [metric.take(index.numpy())],
         problem.scales,
         problem.linear[index],
-        Feasible(Limits(limits.weights[index.numpy()], left)),
+        Feasible(limits),
         problem.size,
         problem.states(held),
         problem.offset + product(problem.linear, weights, held) / problem.size,

@@ -1,9 +1,10 @@
 """The dual prices of the budget and the limits: a level τ for the budget and a multiplier ν_r for each limit.
 
     levels = Levels(limits)
-    found = levels.solve(z, clipped)       # p = clip(z − found.lower, 0, 1) holds the budget and the limits
+    found = levels.solve(z, CLIPPED)       # p = clip(z − found.lower, 0, 1) holds the budget and the limits
     found.lower                            # (N,) what each document's score is lowered by, the budget's level included
 
+With a rate for each document, p = clip(z − rate · found.lower, 0, 1), and below w is w / rate and φ of what this clips.
 They minimise the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r). With one column of quotas the dual
 separates: the level of value v is τ clipped to [a_v, b_v], the levels at which its documents use exactly their greatest
 and their least share. These do not depend on τ, so all values are solved at once. Other limits, and those of
@@ -23,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from scipy.optimize import linprog, lsq_linear
-from scipy.sparse import csr_array, vstack
 
+from datamask.compiling import compiled
 from datamask.errors import InputError
 from datamask.selection.problem.limits import Limits
 
@@ -39,20 +40,69 @@ ENDED = 1e-6  # where no step helps any more, limits missed by at most this shar
 SNAP = 1e-13  # multipliers below this share of the greatest are set to 0
 # By the ratio of the true to the predicted gain: below WORSE a step is rejected, above GOOD the region grows.
 WORSE, GOOD = 1e-4, 0.7
+RUN = 4096  # numbers added before their sum is added to the others', which keeps rounding small
 
-Link = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
-
-
-def clipped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """p = clip(x, 0, 1): its integral, itself, its slope. (N,) each."""
-    p = x.clamp(0, 1)
-    return p * (x - p / 2), p, ((x > 0) & (x < 1)).to(x.dtype)
+CLIPPED, LOGISTIC = False, True  # links: p = clip(x, 0, 1), or 1 / (1 + e⁻ˣ)
+NOWHERE = np.zeros(0)
 
 
-def logistic(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """p = 1 / (1 + e⁻ˣ): its integral, itself, its slope. (N,) each."""
-    p = torch.sigmoid(x)
-    return torch.nn.functional.softplus(x), p, p * (1 - p)
+@compiled
+def link_at(x, logistic):  # type: ignore[no-untyped-def]
+    """p at x: its integral, itself, its slope."""
+    if logistic:
+        e = np.exp(-abs(x))
+        return max(x, 0.0) + np.log1p(e), (1.0 if x >= 0 else e) / (1 + e), e / (1 + e) ** 2
+    p = min(max(x, 0.0), 1.0)
+    return p * (x - p / 2), p, 1.0 if 0 < x < 1 else 0.0
+
+
+@compiled
+def dual_sums(z, rate, documents, x, logistic, used, hessian, p):  # type: ignore[no-untyped-def]
+    """Fills p (N,), adds to used (1 + R,) = [1 A]ᵀ w p and to the dual's Hessian (1 + R, 1 + R), and returns Σ w φ.
+
+    rate: (N,), or empty where it is 1; documents: weights (N,), and codes and charges (N, kinds); x: (1 + R,).
+    """
+    weights, codes, charges = documents
+    kinds, total = codes.shape[1], 0.0
+    for first in range(0, len(z), RUN):
+        part = 0.0
+        for i in range(first, min(first + RUN, len(z))):
+            level, each = x[0], rate[i] if len(rate) else 1.0
+            for kind in range(kinds):
+                level += charges[i, kind] * x[1 + codes[i, kind]]
+            integral, p[i], slope = link_at(z[i] - each * level, logistic)
+            part += weights[i] / each * integral
+            mass, bent = weights[i] * p[i], weights[i] * each * slope
+            used[0] += mass
+            hessian[0, 0] += bent
+            for kind in range(kinds):
+                code, charge = 1 + codes[i, kind], charges[i, kind]
+                used[code] += mass * charge
+                if bent != 0:
+                    hessian[0, code] += bent * charge
+                    hessian[code, 0] += bent * charge
+                    for other in range(kinds):
+                        hessian[code, 1 + codes[i, other]] += bent * charge * charges[i, other]
+        total += part
+    return total
+
+
+@compiled
+def column_sums(z, rate, weights, codes, levels, logistic, used, slopes):  # type: ignore[no-untyped-def]
+    """Adds to used (V,) what each value's documents use at its level (V,), and to slopes (V,) how fast that falls."""
+    for i in range(len(z)):
+        each, code = rate[i] if len(rate) else 1.0, codes[i]
+        _, p, slope = link_at(z[i] - each * levels[code], logistic)
+        used[code] += weights[i] * p
+        slopes[code] += weights[i] * each * slope
+
+
+class Scores(NamedTuple):
+    """What p is made of."""
+
+    z: np.ndarray  # (N,)
+    rate: np.ndarray  # (N,), or empty: 1 for each
+    link: bool
 
 
 class DualSolution(NamedTuple):
@@ -75,6 +125,10 @@ class Levels:
         self.limits, self.size = limits, limits.size
         self.weights = torch.from_numpy(limits.weights)
         self.total = float(self.weights.sum())
+        codes, charges = np.zeros((2, len(limits.weights), len(limits.kinds)))
+        for column, (code, coefficients) in enumerate(limits.kinds):
+            codes[:, column], charges[:, column] = code, coefficients / limits.weights / limits.scale[code]
+        self.documents = limits.weights, codes.astype(np.int32), charges
         self.multipliers = np.zeros(len(limits.names))  # this and the next two are the next solve's start
         self.level = 0.0
         self.bands: tuple[np.ndarray, np.ndarray] | None = None
@@ -134,37 +188,47 @@ class Levels:
         x = upper - lower
         return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
-    def solve(self, z: torch.Tensor, link: Link) -> DualSolution:
-        """The levels at which p = link(z − lower) spends the budget within the limits, or where no step helps any more,
-        comes nearest to that."""
-        return self.solve_quickly(z, link, sure=True)  # type: ignore[return-value]
+    def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE) -> DualSolution:
+        """The levels at which p = link(z − rate · lower) spends the budget within the limits, or where no step helps
+        any more, comes nearest to that. rate: (N,); empty: 1."""
+        return self.solve_quickly(z, link, rate, sure=True)  # type: ignore[return-value]
 
-    def solve_quickly(self, z: torch.Tensor, link: Link, sure: bool = False) -> DualSolution | None:
+    def solve_quickly(
+        self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE, sure: bool = False
+    ) -> DualSolution | None:
         """As `solve`, but None where limits of several kinds are solved together and Newton's steps fail (unless
         `sure`)."""
+        scores = Scores(z.numpy(), rate, link)
         if self.limits.one_column:
-            self.level, self.multipliers = self._column(self.limits.kinds[0].codes, z, link)
+            self.level, self.multipliers = self._column(self.limits.kinds[0].codes, scores)
         else:
-            x, done = solve_jointly(self, z, link, np.append(self.level, self.multipliers), JOINTLY)
+            x, done = solve_jointly(self, scores, np.append(self.level, self.multipliers), JOINTLY)
             if not (done or sure):
                 return None
             self.level, self.multipliers = float(x[0]), x[1:]
+        value, _, _, p = self.look(scores, np.append(self.level, self.multipliers))
         lower = self.level + self.lowered(self.multipliers)
-        integral, p, _ = link(z - lower)
-        value = float(self.weights @ integral) + self.level * self.size + self.limits.ends(self.multipliers)
-        return DualSolution(self.level, self.multipliers.copy(), lower, p, value)
+        return DualSolution(self.level, self.multipliers.copy(), lower, torch.from_numpy(p), value)
 
-    def _column(self, numbers: np.ndarray, z: torch.Tensor, link: Link) -> tuple[float, np.ndarray]:
+    def look(self, scores: Scores, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """The dual's value at x (1 + R,), the use of the budget and of each limit there (1 + R,), the dual's Hessian,
+        and p (N,)."""
+        used, hessian, p = np.zeros(len(x)), np.zeros((len(x), len(x))), np.empty(len(scores.z))
+        total = dual_sums(scores.z, scores.rate, self.documents, x, scores.link, used, hessian, p)
+        return total + x[0] * self.size + self.limits.ends(x[1:]), used, hessian, p
+
+    def _column(self, codes: np.ndarray, scores: Scores) -> tuple[float, np.ndarray]:
         """The budget's level, and what each value's own level is above it (V,)."""
-        codes, low, high = torch.from_numpy(numbers), self.limits.floor, self.limits.ceiling
+        low, high, (z, rate, link) = self.limits.floor, self.limits.ceiling, scores
         width = len(low)
-        most = torch.bincount(codes, self.weights, minlength=width).numpy()
-        ends = float(z.min()) - 40, float(z.max()) + 40  # all, and none, is selected (to 10⁻¹⁷ by the logistic link)
+        most = np.bincount(codes, self.limits.weights, minlength=width)
+        each = rate if len(rate) else 1.0  # below: all, and none, is selected (to 10⁻¹⁷ by the logistic link)
+        ends = float(((z - 40) / each).min()), float(((z + 40) / each).max())
 
         def sums(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            _, p, slope = link(z - torch.from_numpy(levels)[codes])
-            used = torch.bincount(codes, self.weights * p, minlength=width).numpy()
-            return used, torch.bincount(codes, self.weights * slope, minlength=width).numpy()
+            used, slopes = np.zeros((2, width))
+            column_sums(z, rate, self.limits.weights, codes, levels, link, used, slopes)
+            return used, slopes
 
         def level_of_value(targets: np.ndarray, start: np.ndarray, wanted: np.ndarray) -> np.ndarray:
             """The levels (V,) at which each value uses its target: Newton's steps, each kept in its bracket."""
@@ -207,30 +271,15 @@ class Levels:
 
 
 class JointDual:
-    """The dual's value, gradient and Hessian as sums over documents."""
+    """Steps towards the solution of all multipliers together."""
 
     def __init__(self, levels: Levels) -> None:
         self.levels, self.low, self.high = levels, levels.limits.floor, levels.limits.ceiling
-        self.rows = vstack([csr_array(np.ones((1, len(levels.weights)))), levels.limits.rows]).tocsr()
         most = levels.used(levels.weights)
         self.mean = levels.total / len(levels.weights)  # a document's mean weight
         slack = 1e-12 * levels.total
         self.capped, self.floored = self.high < most - slack, self.low > slack
         self.tight = self.capped & self.floored & (self.high - self.low <= 1e-10 * levels.size)
-
-    def look(self, z: torch.Tensor, link: Link, x: np.ndarray) -> tuple[float, np.ndarray, torch.Tensor]:
-        """The dual's value at x (1 + R,), the use of the budget and of each limit there (1 + R,), and w·slope (N,)."""
-        levels = self.levels
-        integral, p, slope = link(z - (x[0] + levels.lowered(x[1:])))
-        mass = levels.weights * p
-        value = float(levels.weights @ integral) + x[0] * levels.size + levels.limits.ends(x[1:])
-        return value, np.append(float(mass.sum()), levels.used(mass)), levels.weights * slope
-
-    def hessian(self, mass: torch.Tensor) -> np.ndarray:
-        """[1 A]ᵀ diag(mass) [1 A]: (1 + R, 1 + R)."""
-        index = mass.nonzero()[:, 0].numpy()
-        rows = self.rows[:, index]
-        return (rows * mass.numpy()[index] @ rows.T).toarray()
 
     def missed(self, x: np.ndarray, used: np.ndarray) -> float:
         """The greatest violation of the optimality conditions at x, in the budget's unit.
@@ -270,35 +319,31 @@ class JointDual:
         return moved, promised - self.levels.limits.ends(moved[1:]) + self.levels.limits.ends(v)
 
 
-def solve_jointly(
-    levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enough: float
-) -> tuple[np.ndarray, bool]:
+def solve_jointly(levels: Levels, scores: Scores, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
     """The multipliers (1 + R,), the budget's level first, and whether budget and limits hold to `enough` of the budget.
 
     Where few documents are fractional the dual has little curvature, and Newton's steps may fail. Then problems with
     z divided by `WIDER`, in which more documents are fractional, are solved first.
     """
-    x, done = _steps(levels, z, link, start, enough)
+    x, done = _steps(levels, scores, start, enough)
     for wide in WIDER if not done else ():
-        x, done = _steps(levels, z / wide, link, x / wide, enough)
+        x, done = _steps(levels, scores._replace(z=scores.z / wide), x / wide, enough)
         x = x * wide
-    return x, done or levels.joint.missed(x, levels.joint.look(z, link, x)[1]) <= ENDED * levels.size
+    return x, done or levels.joint.missed(x, levels.look(scores, x)[1]) <= ENDED * levels.size
 
 
-def _steps(levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
+def _steps(levels: Levels, scores: Scores, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
     joint, x = levels.joint, start
-    value, used, mass = joint.look(z, link, x)
-    region, hessian = max(1.0, float(z.std(correction=0))), None
+    value, used, hessian, _ = levels.look(scores, x)
+    region = max(1.0, float(scores.z.std()))
     for _ in range(JOINT_STEPS):
         missed = joint.missed(x, used)
         if missed <= enough * levels.size:
             return x, True
-        if hessian is None:
-            hessian = joint.hessian(mass)
         then, promised = joint.step(x, used, hessian, region)
         if promised <= 1e-15 * (1 + abs(value)):
             break
-        other = joint.look(z, link, then)
+        other = levels.look(scores, then)
         share, length = (value - other[0]) / promised, float(np.abs(then - x).max())
         rounded = promised <= 1e-9 * (1 + abs(value)) and joint.missed(then, other[1]) < missed
         if share < WORSE and not rounded:
@@ -308,7 +353,7 @@ def _steps(levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enoug
             region *= 4
         elif share < 0.25:
             region = length / 2
-        x, (value, used, mass), hessian = then, other, None
+        x, (value, used, hessian, _) = then, other
     return x, False
 
 

@@ -23,7 +23,7 @@ import torch
 
 from datamask.selection.engine.ascent import Ascent, Spectral, standing
 from datamask.selection.engine.iterate import Iteration, Record
-from datamask.selection.engine.levels import Levels, find_level, logistic
+from datamask.selection.engine.levels import LOGISTIC, Levels, find_level
 from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.metrics.moments import gram_of
 
@@ -142,7 +142,7 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         if self.levels is not None:
             if self.scaled:
                 self.levels.scale_start(self.scaled / epsilon)
-            found, self.scaled = self.levels.solve(z, logistic), epsilon
+            found, self.scaled = self.levels.solve(z, LOGISTIC), epsilon
             self.multipliers = found.multipliers
             p, value = found.p, epsilon * found.value + self._square(m)
         else:

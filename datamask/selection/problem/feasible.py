@@ -20,12 +20,11 @@ from scipy.sparse import csr_array, vstack
 
 from datamask.compiling import compiled
 from datamask.errors import InputError
-from datamask.selection.engine.levels import Levels, clipped, find_level
+from datamask.selection.engine.levels import CLIPPED, NOWHERE, RUN, Levels, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
-RUN = 4096  # numbers added before their sum is added to the others', which keeps rounding small
 PROGRAMME = 256  # documents, up to which maximisation under limits is a linear programme
 WINDOW = 512  # documents nearest the cut in the first integer programme; each next one has four times as many
 NODES = 2000  # nodes of branch and bound at most; the best selection found by then is taken
@@ -72,11 +71,11 @@ class Feasible:
 
     def project(self, z: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
         """The p nearest to z: argmin Σ w_i scale_i (p_i − z_i)² over the feasible set; scale (N,), positive, is 1 where
-        it is None, which it must be where there are limits."""
+        it is None."""
         if self.levels is not None:
             if self.is_programme:  # a vertex in the direction of z, not the nearest point
                 return self.levels.programme(z, self.limits.unspent)[0]
-            return self.levels.solve(z, clipped).p
+            return self.levels.solve(z, CLIPPED, NOWHERE if scale is None else 1 / scale.numpy()).p
         level = self._level(z, scale)
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
         if abs(spent_at(p.numpy(), np.zeros(0), self.limits.weights, 0.0)[0] - self.size) > SPENT * self.size:
@@ -102,10 +101,10 @@ class Feasible:
         found = None
         for near in NEAR:
             step = near * deviation
-            found = self.answers.solve_quickly((price - middle) / step, clipped)
+            found = self.answers.solve_quickly((price - middle) / step, CLIPPED)
             if found is not None:
                 break
-        found = found or self.answers.solve((price - middle) / step, clipped)
+        found = found or self.answers.solve((price - middle) / step, CLIPPED)
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
         return found.p, LimitPrices(level, lower, multipliers)

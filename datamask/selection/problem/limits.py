@@ -94,11 +94,11 @@ class Limits:
         return replace(self, weights=self.weights[index], kinds=kinds, slack=self.unspent)
 
     def spent(self, taken: np.ndarray) -> Spent:
-        """What the documents of `taken` (N,) bool spend."""
+        """What a selection spends. taken: (N,) bool, or the share of each document."""
         sums = np.zeros(len(self.names))
         for codes, coefficients in self.kinds:
-            sums += np.bincount(codes[taken], coefficients[taken], minlength=len(sums))
-        return Spent(float(self.weights[taken].sum()), sums)
+            sums += np.bincount(codes, coefficients * taken, minlength=len(sums))
+        return Spent(float((self.weights * taken).sum()), sums)
 
     def less(self, spent: Spent) -> Limits:
         """What is left of these limits when other documents have spent this."""
@@ -106,7 +106,7 @@ class Limits:
         return replace(self, size=self.size - spent.weight, low=low, high=high, slack=self.unspent)
 
     def part(self, index: np.ndarray, taken: np.ndarray) -> Limits:
-        """What is left of the limits for the documents `index` (n,) when those of `taken` (N,) bool are selected."""
+        """What is left of the limits for the documents `index` (n,) beside a selection `taken` (N,) of others."""
         return self.at(index).less(self.spent(taken))
 
     def sample(self, index: np.ndarray, share: float) -> Limits:
