@@ -251,9 +251,9 @@ class Run(Driver):
 
     def publish(self) -> dict[str, Any]:
         """Runs every stage after the plan, publishes, and returns the run's numbers."""
-        from datamask.report import StageTime  # with what draws
-
         shards = self.measure_and_decide()
+        from datamask.report import StageTime  # with what draws, which no stage before waits for
+
         certificate = self.certificate()
         encoder = self.results.get("encoder", self.results.get("tokenizer"))
         failed = self.failed()

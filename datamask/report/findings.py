@@ -170,7 +170,7 @@ def find_findings(
     asked = {arm: np.sort(generator.permutation(len(compared[arm]))[:NEIGHBOUR_QUERIES]) for arm in ARMS}
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator) if vectors else {}
     tell_share(0.15)
-    with ThreadPoolExecutor(1) as beside:  # the map takes half of the time
+    with ThreadPoolExecutor(2) as beside:  # the map takes half of the time
         placed = beside.submit(examples.place_map, sample, vectors, drawn) if vectors else None
         spectra, neighbours, table = [], [], []
         edges = np.round(np.linspace(0, 1, 41), 3)
