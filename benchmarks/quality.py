@@ -34,7 +34,7 @@ from datamask.quality import RULES
 from datamask.quality.documents import Documents
 from datamask.quality.fit import Agreement, Labels, agreement, out_of_fold, read_labels
 from datamask.quality.probe import features
-from datamask.quality.rules import failing, score_rules
+from datamask.quality.rules import SIGNALS, score_rules
 
 
 def load(data: str) -> list[dict[str, Any]]:
@@ -97,7 +97,8 @@ def agreement_with_datatrove(texts: list[str]) -> None:
     from tests.quality.peers import filters, verdicts
 
     judges = filters()
-    ours = failing(heuristics(texts)[0])
+    signals = [dict(zip(SIGNALS, row, strict=True)) for row in heuristics(texts)[0]]
+    ours = np.array([[not rule.passes(row[rule.signal]) for rule in RULES] for row in signals])
     theirs = [verdicts(text, judges) for text in texts]
     print(f"\n{'rule':40}{'we fail':>9}{'they fail':>11}{'agree %':>9}")
     for place, rule in enumerate(RULES):

@@ -1,6 +1,6 @@
 """Two texts beside each other: what each says that the other does not, and which of them is the intact one.
 
-    pair = TextPair.of(a, b)
+    [pair] = pairs_of([a, b], np.array([0]), np.array([1]), 0.0, 0.0, 0.0)
     which_falls(pair, nats, margin)      # 1: b falls, −1: a does, 0: they are equal
 
 The intact text stays: one without broken characters, quotations and wear, whose words belong where they stand. Then the
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import Asked, Texts, Widths, measured, own_runs, side_by_side
+from datamask.filter.pair_loops import Asked, Texts, Widths, side_by_side
 from datamask.filter.shingles import Likeness, shingles
 from datamask.text.letters import WINDOW, unspaced
 from datamask.text.surface import Surface
@@ -50,12 +50,6 @@ class Text:
     surface: Surface  # of ints
     text: str = ""
 
-    @property
-    def hashes(self) -> np.ndarray:
-        """(W,) uint32: its windows in order."""
-        found: np.ndarray = self.shingles[self.numbers]
-        return found
-
     @cached_property
     def unspaced(self) -> bool:
         """Whether most of its letters are Han or kana, where a word is a letter or two."""
@@ -70,14 +64,6 @@ class OwnText(NamedTuple):
     longest: float  # letters of its longest place
     echo: float  # of the places, the share equal to one before: whole words, or any with what is around them
 
-    @classmethod
-    def of(cls, text: Text, other: np.ndarray) -> OwnText:
-        """Beside another text's shingles."""
-        found = np.empty(len(cls._fields))
-        runs = own_runs(text.shingles, text.numbers, other, len(text.units), WINDOW)
-        measured(text.units, runs, A_WORD, AROUND, found)
-        return cls(*found.tolist())
-
 
 @dataclass(frozen=True, eq=False)
 class TextPair:
@@ -87,11 +73,6 @@ class TextPair:
     like: Likeness  # how much they share
     doubled: float  # the Jaccard of their shingles of 24 letters; nan: not asked for
     own: tuple[OwnText, OwnText]  # what each says that the other does not; of nan: not asked for
-
-    @classmethod
-    def of(cls, one: Text, other: Text) -> TextPair:
-        """With all that may be asked for."""
-        return pairs_of([one, other], np.zeros(1, np.int64), np.ones(1, np.int64), 0.0, 0.0, 0.0)[0]
 
     @property
     def written(self) -> tuple[str, str]:

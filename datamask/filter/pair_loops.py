@@ -109,14 +109,6 @@ def held_by_both(one, other, mine, theirs):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def own_runs(shingles, numbers, other, letters, window):  # type: ignore[no-untyped-def]
-    """`missing_runs` of a text given as `numbered` has it, beside the shingles of another."""
-    mine, theirs = np.empty(len(shingles), np.bool_), np.empty(len(other), np.bool_)
-    held_by_both(shingles, other, mine, theirs)
-    return missing_runs(numbers, mine, letters, window)
-
-
-@compiled
 def missing_runs(numbers, held, letters, window):  # type: ignore[no-untyped-def]
     """(R, 2) int64: where the letters begin and end that each run of windows missing elsewhere stands for.
 

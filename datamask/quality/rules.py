@@ -80,15 +80,6 @@ def failures(signals: Mapping[str, float | None]) -> list[Rule]:
     return [rule for rule in RULES if not rule.passes(signals[rule.signal])]
 
 
-def failing(signals: np.ndarray) -> np.ndarray:
-    """(documents, rules) bool of (documents, signals): the same for many documents at once."""
-    failed = np.zeros((len(signals), len(RULES)), dtype=bool)
-    for place, rule in enumerate(RULES):
-        value, threshold = signals[:, SIGNALS.index(rule.signal)], np.float32(rule.threshold)
-        failed[:, place] = value < threshold if rule.bound == "least" else value > threshold
-    return failed
-
-
 def explain(signals: Mapping[str, float | None]) -> list[str]:
     """A sentence per failed rule: its name, the value found, the threshold and where that is from."""
     comparison = {"least": "less than", "most": "more than"}

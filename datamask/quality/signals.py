@@ -7,6 +7,7 @@ filter rewrites a document and the ones after it judge the rewritten one, while 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,8 +26,8 @@ def compute(texts: Sequence[str]) -> np.ndarray:
     """(documents, signals) float32, columns in the order of `rules.SIGNALS`; NaN where a signal does not apply."""
     if not texts:
         return np.zeros((0, len(SIGNALS)), dtype=np.float32)
-    layout = PageLayout(texts)
-    found = {**_words(layout), **_symbols(layout), **_repetition(layout), **_c4(layout), **_fineweb(layout)}
+    layout, dots = PageLayout(texts), np.array([text.count("...") for text in texts])
+    found = {**_words(layout), **_symbols(layout, dots), **_repetition(layout), **_c4(layout), **_fineweb(layout)}
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in SIGNALS], axis=1)
 
 
@@ -63,9 +64,9 @@ def _words(layout: PageLayout) -> dict[str, np.ndarray]:
     }
 
 
-def _symbols(layout: PageLayout) -> dict[str, np.ndarray]:
+def _symbols(layout: PageLayout, dots: np.ndarray) -> dict[str, np.ndarray]:
+    """dots: (documents,) numbers of "..."."""
     points, words, lines = layout.points, layout.words.count, layout.split_lines
-    dots = _three_dots(points)
     start, end = layout.stripped(lines)
     first, last = points[start], points[end - 1]
     inked = end > start
@@ -73,24 +74,10 @@ def _symbols(layout: PageLayout) -> dict[str, np.ndarray]:
     trailing = inked & ((last == _ELLIPSIS) | _ends_in_dots(layout, start, end))
     return {
         "hashes_per_word": _ratio(layout.total(points == ord("#")), words),
-        "ellipses_per_word": _ratio(layout.total(points == _ELLIPSIS) + layout.total(dots), words),
+        "ellipses_per_word": _ratio(layout.total(points == _ELLIPSIS) + dots, words),
         "bullet_lines": _ratio(lines.sum(bullets), lines.count),
         "ellipsis_lines": _ratio(lines.sum(trailing), lines.count),
     }
-
-
-def _three_dots(points: np.ndarray) -> np.ndarray:
-    """(code points,) bool: the first of each "..." that str.count finds, which do not overlap."""
-    dot = points == ord(".")
-    mask = np.zeros(len(points), dtype=bool)
-    places = np.flatnonzero(dot)
-    if len(places):
-        begins = np.append(True, np.diff(places) > 1)
-        place_in_run = np.arange(len(places)) - np.maximum.accumulate(np.where(begins, np.arange(len(places)), 0))
-        run = np.cumsum(begins) - 1
-        size = np.bincount(run)[run]
-        mask[places[(place_in_run % 3 == 0) & (place_in_run + 3 <= size)]] = True
-    return mask
 
 
 def _ends_in_dots(layout: PageLayout, start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -159,11 +146,7 @@ def _lines_with(text: bytes, phrases: Sequence[bytes], lines: Spans) -> np.ndarr
     """(lines,) bool: the line holds one of the phrases, whose bytes are all ASCII, one byte a code point."""
     found = np.zeros(len(lines.start), dtype=bool)
     for phrase in phrases:
-        places = []
-        place = text.find(phrase)
-        while place >= 0:
-            places.append(place)
-            place = text.find(phrase, place + 1)
+        places = [match.start() for match in re.finditer(phrase, text)]
         found[_line_of(np.array(places, dtype=np.int64), lines)] = True
     return found
 

@@ -12,7 +12,6 @@ import pytest
 
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import (
-    OwnText,
     Text,
     TextPair,
     likelier,
@@ -20,7 +19,7 @@ from datamask.filter.intact import (
     prose_beside,
     which_falls,
 )
-from datamask.filter.pair_loops import own_runs, repeated
+from datamask.filter.pair_loops import missing_runs, repeated
 from datamask.filter.shingles import likeness
 from datamask.filter.siblings import garbled, reworded
 from datamask.filter.verify_pairs import UNSPACED
@@ -47,7 +46,7 @@ def text(value: str) -> Text:
 
 
 def pair(one: Text, other: Text) -> TextPair:
-    return TextPair.of(one, other)
+    return pairs_of([one, other], np.array([0]), np.array([1]), 0.0, 0.0, 0.0)[0]
 
 
 def changed(share: float, insert: bool) -> str:
@@ -132,10 +131,9 @@ def test_texts_are_the_same_if_their_figures_are():
 def test_own_letters_are_those_that_were_put_in():
     a = text("one two three four five six seven eight nine ten eleven twelve")
     b = text("one two three four five six zebra seven eight nine ten eleven twelve")
-    found = OwnText.of(b, a.shingles)
-    assert (found.letters, found.places) == (5, 1)
-    assert OwnText.of(a, b.shingles)[:2] == (1, 0)
-    assert OwnText.of(a, a.shingles).places == 0
+    mine, theirs = pair(b, a).own
+    assert (mine.letters, mine.places) == (5, 1) and theirs[:2] == (1, 0)
+    assert pair(a, a).own[0].places == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -147,17 +145,17 @@ def test_what_a_text_has_of_its_own_is_what_a_plain_count_says(seed: int) -> Non
         kept = "".join(map(chr, one.units))
         at = generator.randrange(len(kept) + 1)
         one = text(kept[:at] + "x1y" + kept[at:] + "9" * (seed % 3))
-    found = OwnText.of(one, other.shingles)
-    present = [bool(np.isin(value, other.shingles)) for value in one.hashes]
+    both = pair(one, other)
+    found = both.own[0]
+    present = np.isin(one.shingles, other.shingles)[one.numbers].tolist()
     covered = {letter for place, there in enumerate(present) if there for letter in range(place, place + 12)}
     letters = [letter for letter in range(len(one.units)) if letter not in covered]
     assert found.letters == len(letters)
     assert found.places == sum(not there and (place == 0 or present[place - 1]) for place, there in enumerate(present))
-    runs = own_runs(one.shingles, one.numbers, other.shingles, len(one.units), WINDOW)
+    runs = missing_runs(one.numbers, np.isin(one.shingles, other.shingles), len(one.units), WINDOW)
     assert sum(stop - start for start, stop in runs) == found.letters
     assert found.longest == max((stop - start for start, stop in runs), default=0)
-    both = pair(one, other)
-    assert both.own == (found, OwnText.of(other, one.shingles)) == pair(other, one).own[::-1]
+    assert both.own == pair(other, one).own[::-1]
     assert both.like == pair(other, one).like
 
 
@@ -198,7 +196,7 @@ def test_the_whole_stays_however_much_better_its_beginning_or_end_scores(part: s
 def test_another_name_throughout_is_another_document():
     lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
     one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
-    assert OwnText.of(one, other.shingles).echo == OwnText.of(other, one.shingles).echo == pytest.approx(5 / 6)
+    assert [own.echo for own in pair(one, other).own] == pytest.approx([5 / 6] * 2)
     assert not reworded(pair(one, other))
 
 
@@ -247,7 +245,7 @@ def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:
     own_one = "Nobody had asked the engineers what they thought about replacing every single pump at once."
     own_other = "Yesterday's proposal was withdrawn because two members objected to its fourth paragraph."
     one, other = (text(changed_once(sentence_)) for sentence_ in (own_one, own_other))
-    assert min(OwnText.of(one, other.shingles).longest, OwnText.of(other, one.shingles).longest) > 70
+    assert min(own.longest for own in pair(one, other).own) > 70
     assert not reworded(pair(one, other))
     assert reworded(pair(text(ORIGINAL), text(changed(0.05, insert=False))))
 
@@ -303,6 +301,6 @@ def test_pairs_found_together_are_told_what_each_is_told_alone() -> None:
         if found.like.jaccard >= 0.5:
             assert found.doubled == alone.doubled
         if not np.isnan(found.own[0].places):
-            assert found.own == (OwnText.of(texts[a], texts[b].shingles), OwnText.of(texts[b], texts[a].shingles))
+            assert found.own == alone.own
             asked += 1
     assert asked > len(texts)

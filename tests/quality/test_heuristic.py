@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
 from datamask.quality.page_layout import PageLayout
-from datamask.quality.rules import failing, failures, score_rules
+from datamask.quality.rules import failures, score_rules
 from datamask.quality.signals import compute
 from tests.quality import peers, real
 
@@ -121,7 +121,7 @@ def compare(texts: list[str]) -> tuple[Counter, dict[str, list[int]]]:
     found = compute(texts)
     failed, differing = Counter(), {rule.name: [] for rule in RULES}
     for place, text in enumerate(texts):
-        ours = {rule.name for rule, no in zip(RULES, failing(found[place : place + 1])[0]) if no}
+        ours = {rule.name for rule in failures(dict(zip(SIGNALS, found[place], strict=True)))}
         theirs = peers.verdicts(text, judges)
         failed.update(theirs)
         for name in (ours ^ theirs) & differing.keys():
