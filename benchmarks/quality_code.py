@@ -46,7 +46,7 @@ Kinds = dict[tuple[bool, str], tuple[sp.csr_matrix, np.ndarray]]  # and the half
 
 
 def features(texts: list[str]) -> sp.csr_matrix:
-    """(texts, pairs): the root of each pair's share, as `shape_loops.weigh_pairs` has it."""
+    """(texts, pairs): the root of each pair's share, as `code_shapes.weigh_pairs` has it."""
     words = BatchWords(texts)
     found = shape_pairs(words, np.ones(len(words), bool))
     counted = np.flatnonzero(found >= 0)

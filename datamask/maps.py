@@ -256,6 +256,12 @@ def handed(folder: str | None, name: str) -> Handed | None:
     return Handed(url)
 
 
+def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
+    """(H,) int32: the range of so many that each hash is in, by its first 32 bits."""
+    mixed = (hashes >> np.uint64(32)) * np.uint64(partitions)
+    return (mixed >> np.uint64(32)).astype(np.int32)
+
+
 def write_dealt(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
     from datamask.dealing import dealt_out  # Numba

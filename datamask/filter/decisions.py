@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from datamask import storage
-from datamask.filter.duplicate_candidates import groups_of_pairs
-from datamask.filter.postings import partition_of
 from datamask.filter.resolve import Fall
-from datamask.maps import parts_of, read_dealt
+from datamask.maps import partition_of, parts_of, read_dealt
 
 KINDS = ("exact", "near", "contained")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
@@ -34,14 +32,6 @@ RECORD = np.dtype(
     ]
 )
 PIECE = 1 << 16  # records that are looked at together: 2 MB
-
-
-def components(documents: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(D,) int64: the number of each document's component. documents: (D,) ascending."""
-    known = groups_of_pairs(one, other)
-    if not np.array_equal(known.documents, documents):
-        raise ValueError("documents that no pair names, or pairs of others")
-    return np.unique(known.group, return_inverse=True)[1].astype(np.int64)
 
 
 def keys_of(

@@ -53,7 +53,6 @@ from datamask.filter.postings import (
     WIDE,
     SeenDocuments,
     Shared,
-    partition_of,
     postings_of,
     sampled,
     shared_of,
@@ -65,6 +64,7 @@ from datamask.maps import (
     hand_on,
     handed,
     mapped,
+    partition_of,
     read_arrays,
     read_dealt,
     write_array,
@@ -473,7 +473,7 @@ def recall_decisions(state: Searching, part: int) -> Handed:
         return done
     found = _Connected(state, part)
     rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
-    component = decisions.components(found.documents, found.one, found.other)
+    component = candidates.groups_of_pairs(found.one, found.other).group.astype(np.int64)
     pairs = (found.one, found.other, found.own)
     about = (found.quality, found.text, found.chunk_id)
     keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, rules)

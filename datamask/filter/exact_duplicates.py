@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.filter.postings import partition_of
-from datamask.maps import gather, read_arrays, write_arrays, write_dealt
+from datamask.maps import gather, partition_of, read_arrays, write_arrays, write_dealt
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
 TEXT = np.dtype(

@@ -41,12 +41,6 @@ def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     return found
 
 
-def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
-    """(H,) int32: the range of so many that each hash is in, by its first 32 bits."""
-    mixed = (hashes >> np.uint64(32)) * np.uint64(partitions)
-    return (mixed >> np.uint64(32)).astype(np.int32)
-
-
 def sampled(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """(n, COARSEST + 1) uint16: how many of each sample are within each scale's bound."""
     found = np.empty((len(lengths), COARSEST + 1), np.uint16)

@@ -99,7 +99,7 @@ def _other_issues(pair: TextPair) -> bool:
         return False
     if all(word.isdecimal() for words in own for word in words):
         return len(own[0]) == len(own[1]) == 1 and min(len(text.units) for text in pair.texts) >= LONG
-    one, other = (Counter(_NUMBER.findall(text)) for text in pair.written)
+    one, other = map(_numbers, pair.written)
     if min((one - other).total(), (other - one).total()) < OF_ISSUE:
         return False
     return (one & other).total() < SAME_ISSUE * max(one.total(), other.total())

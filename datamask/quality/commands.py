@@ -100,10 +100,10 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
     documents = Documents(np.arange(len(texts)), texts)
     found = features(vectors, documents)
     lengths = np.array([len(value) for value in texts], dtype=np.float64)
-    others = {"signals alone": features(None, documents)} if vectors is not None else {}
     measured = compare(found, {"heuristic": score_rules(documents.signals), "length": lengths}, labels, seed, str(path))
-    for name, fewer in others.items():
-        measured[f"probe, {name}"] = compare(fewer, {}, labels, seed, str(path))["probe"]
+    if vectors is not None:
+        alone = compare(features(None, documents), {}, labels, seed, str(path))
+        measured["probe, signals alone"] = alone["probe"]
     described = {
         "agreement": {name: asdict(one) for name, one in measured.items()},
         "dimensions": 0 if vectors is None else int(vectors.shape[1]),

@@ -9,9 +9,9 @@ import pytest
 from datamask.filter import decisions, find_duplicates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
-from datamask.filter.postings import partition_of
+from datamask.filter.duplicate_candidates import groups_of_pairs
 from datamask.filter.resolve import Fall
-from datamask.maps import here
+from datamask.maps import here, partition_of
 from tests.filter.test_stage import corpus, document, many, noisy
 
 
@@ -106,7 +106,7 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     about = [rng.normal(size=len(numbers)).astype(np.float32)]
 
     def keyed(documents, own, about):
-        component = decisions.components(documents, documents[position[0]], documents[position[1]])
+        component = groups_of_pairs(documents[position[0]], documents[position[1]]).group.astype(np.int64)
         pairs = (documents[position[0]], documents[position[1]], own)
         keys = decisions.keys_of(component, documents, about, 0, pairs, ["rules"])
         return component, keys

@@ -18,8 +18,9 @@ from datamask.filter.posting_loops import (
     several,
     sort_within,
 )
-from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
+from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, postings_of, sampled, shared_of
 from datamask.filter.signatures import COARSEST, sample_bound
+from datamask.maps import partition_of
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
