@@ -26,7 +26,7 @@ from datamask.filter.duplicate_candidates import (
     total_of_groups,
 )
 from datamask.filter.held_texts import HeldTexts
-from datamask.filter.intact import OwnText, TextPair
+from datamask.filter.intact import pairs_of
 from datamask.filter.posting_loops import by_hash, different, of_many, places_among
 from datamask.filter.postings import WIDE, SeenDocuments, postings_of, sampled, shared_of
 from datamask.filter.shingles import likeness
@@ -91,9 +91,8 @@ def _duplicates(texts: list[str]) -> None:
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)
     held = library[0]
-    OwnText.of(held, held.shingles[1:])
     likeness(held.shingles, held.shingles)
-    TextPair.of(held, held)
+    pairs_of([held], nobody, nobody, 0.0, 0.0, 0.0)
 
 
 def _mapped(values: np.ndarray) -> np.ndarray:
