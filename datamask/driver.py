@@ -1,8 +1,8 @@
 """Starts each stage when what it reads is there: for a shard on its own, or for the whole corpus.
 
 A batch of shards goes on to its next stage whatever the other batches do, and a failed shard falls out alone. Stages
-of one reading of the text begin together on a batch, when what each of them reads is there. Stages that the first
-decisions over the corpus do not wait for work in the room that the others leave.
+of one reading of the text begin together on a batch, when what each of them reads is there. Stages that the selection
+does not wait for begin with it: it leaves cores free.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Driver:
     ) -> None:
         """
         :param reads: the stages that each of `stages` waits for, by name.
-        :param first: stages over the corpus that begin as early as may be; empty: no stage waits for room.
+        :param first: stages that the others wait for, with all that these read; empty: each begins when it can.
         """
         self.engine, self.config = engine, engine.config
         self.stages, self.reads = {stage.name: stage for stage in stages}, reads
@@ -128,9 +128,9 @@ class Driver:
             if not all(self.is_over(read) for read in self._waits[name] - self._batch_reads[name]):
                 continue
             if stage.by == "shard":
-                while self._ready[name] and self._has_room(stage):
+                while self._ready[name] and self._is_due(stage):
                     self._begin_batch(stage, heappop(self._ready[name]))
-            elif not self.is_over(name) and not self._under_way[name] and self._has_room(stage):
+            elif not self.is_over(name) and not self._under_way[name] and self._is_due(stage):
                 self.look_before(stage)
                 if stage.by == "rounds":
                     self._begin_rounds(stage)
@@ -147,13 +147,11 @@ class Driver:
         read = {self.stages[read] for read in self._waits[name]}
         return {stage.name for stage in read if stage.by == "shard" and not stage.together}
 
-    def _has_room(self, stage: Stage) -> bool:
-        """Whether the stage may begin a task: one that is not needed first, in the room that the others leave."""
+    def _is_due(self, stage: Stage) -> bool:
+        """Whether the stage is needed first, or those that are have ended; a cluster has room for both."""
         group = {one.name for one in self._begun_with(stage)}
-        if group & self._first or self.config.run.address or all(self.is_over(name) for name in self._first):
-            return True
-        others = sum(count for name, count in self._under_way.items() if name not in self._first)
-        return others < max(1, self.engine.workers // 2)
+        first = bool(group & self._first) or all(self.is_over(name) for name in self._first)
+        return first or bool(self.config.run.address)
 
     def _begin_batch(self, stage: Stage, number: int) -> None:
         batch = [self.files[name] for name in self._batches[number] if name in self.files]

@@ -152,10 +152,9 @@ class Run(Driver):
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
         forgets = forgotten.digest_of(out) is not None
-        stages = wanted(config, forgets)
-        early = {"duplicates", "copies"} | ({"filter"} if config.filter.order == "before" else set())
-        first = {stage.name for stage in stages} & early
-        super().__init__(engine, stages, stage_reads(config, forgets), map(ShardFiles, plan.shards), first)
+        stages, reads = wanted(config, forgets), stage_reads(config, forgets)
+        first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others
+        super().__init__(engine, stages, reads, map(ShardFiles, plan.shards), first)
 
     def measure_and_decide(self) -> list[ShardFiles]:
         """Runs every stage between the plan and the release; returns the shards that came through.
