@@ -44,7 +44,7 @@ from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.engine.levels import CLIPPED, Levels
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
-from datamask.selection.sparse_rows import take_rows
+from datamask.selection.sparse_rows import take_rows, taken_rows
 from datamask.text.ngrams import count_ngrams
 from datamask.text.text_hashes import text_hashes
 
@@ -118,6 +118,8 @@ def _coverage() -> None:
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
     shares(take_rows(counts, np.arange(8)))
+    read = start, _mapped(index.copy()), _mapped(np.ones(len(index), np.uint32))
+    taken_rows(read, np.arange(8), (np.int32, np.float32))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)

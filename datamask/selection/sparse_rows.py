@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from datamask.compiling import compiled
+from datamask.compiling import compiled, on_cores
 
 NARROW = 1 << 16  # columns that uint16 can number
+SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 
 
 def index_type(width: int) -> type:
@@ -18,49 +19,74 @@ def index_type(width: int) -> type:
 
 
 @compiled
-def copy_rows(start, index, value, rows, to_start, to_index, to_value):  # type: ignore[no-untyped-def]
-    """Row rows[n]'s columns and numbers, to the places from to_start[n] on."""
-    for n in range(len(rows)):
+def copy_rows(start, index, value, rows, to_start, to_index, to_value, shift, first, last):  # type: ignore[no-untyped-def]
+    """The columns, plus `shift`, and numbers of the rows rows[first:last], to the places from to_start[n] on."""
+    for n in range(first, last):
         row = rows[n]
         at = to_start[n]
         for place in range(start[row], start[row + 1]):
-            to_index[at] = index[place]
+            to_index[at] = index[place] + shift
             to_value[at] = value[place]
             at += 1
 
 
+def lay_rows(
+    matrix: tuple[np.ndarray, np.ndarray, np.ndarray],  # start, index, value
+    rows: np.ndarray,  # (n,) row numbers
+    to_start: np.ndarray,  # (n,) at which place each begins
+    to: tuple[np.ndarray, np.ndarray],  # index, value
+    shift: int = 0,  # added to the columns
+) -> None:
+    """Copies rows to these places, on all cores where there are many numbers."""
+
+    def work(first: int, last: int) -> None:
+        copy_rows(*matrix, rows, to_start, *to, to[0].dtype.type(shift), first, last)
+
+    if len(to[0]) < SHARED:
+        work(0, len(rows))
+    else:
+        on_cores(work, len(rows))
+
+
 def taken_rows(
-    start: np.ndarray, index: np.ndarray, value: np.ndarray, rows: np.ndarray
+    matrix: tuple[np.ndarray, np.ndarray, np.ndarray], rows: np.ndarray, kinds: tuple[type, type] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """These rows, in this order: their start (n + 1,) int64, index and value."""
+    """These rows, in this order, of a matrix of start, index and value: the same three, start (n + 1,) int64.
+
+    kinds: the types of index and value; None: as they are."""
+    start, index, value = matrix
     rows = np.ascontiguousarray(rows, np.int64)
     to_start = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(start[rows + 1] - start[rows], out=to_start[1:])
-    to_index, to_value = np.empty(to_start[-1], index.dtype), np.empty(to_start[-1], value.dtype)
-    copy_rows(start, index, value, rows, to_start, to_index, to_value)
+    kept, of_value = kinds or (index.dtype, value.dtype)
+    to_index, to_value = np.empty(to_start[-1], kept), np.empty(to_start[-1], of_value)
+    lay_rows(matrix, rows, to_start, (to_index, to_value))
     return to_start, to_index, to_value
+
+
+def csr_of(start: np.ndarray, index: np.ndarray, value: np.ndarray, width: int) -> csr_array:
+    """The matrix. Starts are numbered as columns are where they can be: otherwise scipy copies all columns to int64."""
+    start = start.astype(np.int32 if start[-1] < 1 << 31 else np.int64)
+    return csr_array((value, index, start), shape=(len(start) - 1, width))
 
 
 def take_rows(matrix: csr_array, rows: np.ndarray) -> csr_array:
     """matrix[rows]. rows: row numbers or (N,) bool."""
     rows = np.asarray(rows)
     rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-    start, index, value = taken_rows(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, rows)
-    return csr_array((value, index, start), shape=(len(rows), matrix.shape[1]))
+    parts = matrix.indptr.astype(np.int64), matrix.indices, matrix.data
+    return csr_of(*taken_rows(parts, rows), matrix.shape[1])
 
 
 def stack_rows(matrices: Sequence[csr_array]) -> csr_array:
     """The matrices' rows, one matrix after the other."""
     if len(matrices) == 1:
         return matrices[0]
-    lengths = [matrix.indptr[-1] for matrix in matrices]
-    before = np.cumsum([0, *lengths], dtype=np.int64)
+    before = np.cumsum([0, *(matrix.indptr[-1] for matrix in matrices)], dtype=np.int64)
     ends = [matrix.indptr[1:] + first for matrix, first in zip(matrices, before, strict=False)]
-    return csr_array(
-        (
-            np.concatenate([matrix.data for matrix in matrices]),
-            np.concatenate([matrix.indices for matrix in matrices]),
-            np.concatenate([np.zeros(1, np.int64), *ends]),
-        ),
-        shape=(sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]),
+    return csr_of(
+        np.concatenate([np.zeros(1, np.int64), *ends]),
+        np.concatenate([matrix.indices for matrix in matrices]),
+        np.concatenate([matrix.data for matrix in matrices]),
+        matrices[0].shape[1],
     )

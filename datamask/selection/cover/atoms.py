@@ -28,13 +28,12 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
-from datamask.selection.sparse_rows import index_type, taken_rows
+from datamask.selection.sparse_rows import SHARED, index_type, lay_rows, taken_rows
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
 JUDGED = 1000  # documents, those with the least hashes, of whose quality `word_worth` takes the quantiles
 LOW, HIGH = 0.05, 0.95  # the quantiles
-SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
 
 
@@ -110,7 +109,7 @@ class AtomRows:
 
     def take(self, rows: np.ndarray) -> AtomRows:
         """These rows, in this order (copied)."""
-        return AtomRows(*taken_rows(self.start, self.index, self.value, rows), self.width)
+        return AtomRows(*taken_rows(self.arrays, rows), self.width)
 
     def within(self, used: np.ndarray) -> AtomRows:
         """The same rows without the numbers of atoms that are not `used` (width,) bool."""
@@ -313,9 +312,7 @@ def beside(left: AtomRows, right: AtomRows) -> AtomRows:
     here, there = np.diff(left.start), np.diff(right.start)
     start = np.concatenate([[0], np.cumsum(here + there)])
     kind = index_type(left.width + right.width)
-    index, value = np.empty(start[-1], kind), np.empty(start[-1], left.value.dtype)
-    first = np.repeat(start[:-1] - left.start[:-1], here) + np.arange(len(left.index))
-    second = np.repeat(start[:-1] + here - right.start[:-1], there) + np.arange(len(right.index))
-    index[first], value[first] = left.index, left.value
-    index[second], value[second] = right.index.astype(kind) + kind(left.width), right.value
-    return AtomRows(start, index, value, left.width + right.width)
+    to, rows = (np.empty(start[-1], kind), np.empty(start[-1], left.value.dtype)), np.arange(len(left))
+    lay_rows(left.arrays, rows, start[:-1], to)
+    lay_rows(right.arrays, rows, start[:-1] + here, to, left.width)
+    return AtomRows(start, *to, left.width + right.width)

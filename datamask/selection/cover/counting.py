@@ -27,7 +27,7 @@ from datamask.corpus.reading import ShardReading
 from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
-from datamask.selection.sparse_rows import index_type, stack_rows, take_rows
+from datamask.selection.sparse_rows import csr_of, index_type, stack_rows, taken_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 from datamask.text.ngrams import BUCKETS, counted, hashed_words
@@ -149,10 +149,9 @@ def read_ngrams(path: str, rows: np.ndarray, buckets: int = BUCKETS) -> csr_arra
     counts = table["count"].combine_chunks()
     counts = counts.chunk(0) if isinstance(counts, pa.ChunkedArray) else counts
     starts = column.offsets.to_numpy().astype(np.int64)
-    index = column.values.to_numpy()[starts[0] : starts[-1]].astype(np.int32)
-    value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)].astype(np.float32)
-    whole = csr_array((value, index, starts - starts[0]), shape=(table.num_rows, buckets))
-    return whole if len(rows) == table.num_rows else take_rows(whole, rows)
+    index = column.values.to_numpy()[starts[0] : starts[-1]]
+    value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)]
+    return csr_of(*taken_rows((starts - starts[0], index, value), rows, (np.int32, np.float32)), buckets)
 
 
 def words_of(shards: Sequence[Any], settings: ResolvedSelect) -> Mapping[str, Any]:

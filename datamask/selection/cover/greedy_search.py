@@ -212,9 +212,11 @@ def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits
     documents, spent = documents._replace(selected=selected), books.spent
     sums = books.sums._replace(sums=books.sums.sums.copy())
     for entering in (False, True):
-        gain = _gains(joint, documents) / weights
-        order = np.argsort(-gain if entering else gain, kind="stable")
-        for row in order[selected[order] != entering]:
+        which = np.flatnonzero(selected != entering)
+        if spent + weights[which].min(initial=np.inf) > 1e-9 if entering else spent <= 1e-9:
+            continue
+        gain = _gains(joint, documents, which) / weights[which]
+        for row in which[np.argsort(-gain if entering else gain, kind="stable")]:
             if not entering and spent <= 1e-9:
                 break
             if entering and spent + weights[row] > 1e-9:
@@ -227,10 +229,12 @@ def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits
     return selected
 
 
-def _gains(joint: SummedCoverage, documents: compiled.Documents) -> np.ndarray:
+def _gains(joint: SummedCoverage, documents: compiled.Documents, which: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """The marginal values of these documents (row numbers), of all by default."""
+    rows = np.arange(len(documents.selected))[which]
     found = np.empty(len(documents.selected))
-    joint.rows.gains(_mixture(joint, documents), documents, np.arange(len(found)), found)
-    return found
+    joint.rows.gains(_mixture(joint, documents), documents, rows, found)
+    return found[rows]
 
 
 def _mixture(joint: SummedCoverage, documents: compiled.Documents) -> compiled.Mixture:

@@ -229,6 +229,6 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
     unit = max(rough.bound - zero, 1e-12)
     with share_part(0.1, 1):
-        effort, at = search.Effort(search=1 / 6), search.Optimum(per_token, above, rough.p.numpy())
+        effort, at = search.Effort(rounds=1, search=1 / 6), search.Optimum(per_token, above, rough.p.numpy())
         best = search.improve(joint, nothing.numpy(), limits, selected, unit, effort, optimum=at)
     return _value(concave, best)
