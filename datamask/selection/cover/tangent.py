@@ -198,7 +198,7 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
 def climbed(problem: Concave, start: torch.Tensor) -> torch.Tensor:
     """A feasible p (N,) to begin with, by sweeps from `start`; `start` itself where f is not one coverage."""
     feasible = problem.feasible
-    if feasible.is_programme or len(problem.metrics) != 1 or not isinstance(problem.metrics[0], SummedCoverage):
+    if len(problem.metrics) != 1 or not isinstance(problem.metrics[0], SummedCoverage):
         return start
     joint = problem.metrics[0]
     limits, states = feasible.limits, problem.states(start)
@@ -211,8 +211,8 @@ def climbed(problem: Concave, start: torch.Tensor) -> torch.Tensor:
 
 def scaling(problem: Concave, p: torch.Tensor) -> torch.Tensor | None:
     """(N,) the root of each document's curvature per unit of the budget, −∂²f/∂p_i² · size² / w_i, over their median:
-    at p (N,). None where a metric does not tell it, and in small pools whose limits make a linear programme."""
-    if problem.feasible.is_programme or not all(hasattr(metric, "curvature") for metric in problem.metrics):
+    at p (N,). None where a metric does not tell it."""
+    if not all(hasattr(metric, "curvature") for metric in problem.metrics):
         return None
     states = problem.states(p)
     found = np.zeros(len(problem))

@@ -29,7 +29,6 @@ MULTILINEAR_STALL = 5  # without a bound: stop when the value rose by at most th
 MEMORY = 8  # a full step is accepted if its value is no less than the least of this many latest values
 SPAN = 12  # every so many steps, the bound is minimised over combinations of the latest so many iterates' moments
 FITS = {False: 30, True: 8}  # BFGS iterations of that minimisation: without limits, and with (each costs more)
-LOOKS = 16  # evaluations of the bound at most in that minimisation when each solves a linear programme
 
 
 @dataclass
@@ -252,8 +251,8 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         bound,
         np.full(len(places) - 1, 1 / len(places)),
         jac=True,
-        method="L-BFGS-B" if feasible.is_programme else "BFGS",
-        options={"maxfun": LOOKS} if feasible.is_programme else {"maxiter": FITS[bool(feasible.limits)]},
+        method="BFGS",
+        options={"maxiter": FITS[bool(feasible.limits)]},
     )
     shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
     middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]

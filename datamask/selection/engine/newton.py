@@ -57,8 +57,8 @@ class DualPoint(NamedTuple):
 
 
 def suits_newton(quadratic: Quadratic) -> bool:
-    """Whether `Newton` can solve it: one metric, its moment a vector, and no linear programme for the response."""
-    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
+    """Whether `Newton` can solve it: one metric, its moment a vector."""
+    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector
 
 
 class Newton(Iteration[tuple[Ascent, DualPoint]]):

@@ -60,11 +60,6 @@ class Feasible:
         return float(self.weights.sum())
 
     @property
-    def is_programme(self) -> bool:
-        """Whether there are limits of several kinds in a pool so small that a linear programme is quickest."""
-        return len(self.weights) <= PROGRAMME and len(self.limits.kinds) > 1
-
-    @property
     def everything(self) -> bool:
         """Whether the budget has room for the whole pool."""
         return self.size >= self.total * (1 - 1e-12)
@@ -73,8 +68,6 @@ class Feasible:
         """The p nearest to z: argmin Σ w_i scale_i (p_i − z_i)² over the feasible set; scale (N,), positive, is 1 where
         it is None."""
         if self.levels is not None:
-            if self.is_programme:  # a vertex in the direction of z, not the nearest point
-                return self.levels.programme(z, self.limits.unspent)[0]
             return self.levels.solve(z, CLIPPED, NOWHERE if scale is None else 1 / scale.numpy()).p
         level = self._level(z, scale)
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
