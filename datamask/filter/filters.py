@@ -117,7 +117,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
     names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
     with rounds(work, "filter", key) as folder, keeping(work, "filter", key, names) as kept:
-        state = Filtering(plan, work, ExactDuplicates(folder, kept, keys, parts))
+        state = Filtering(config, plan, work, ExactDuplicates(folder, kept, keys, parts))
         maps(apply_filters, state, items, counts)
         maps(find_exact_copies, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
@@ -272,6 +272,7 @@ def _write(
 class Filtering:
     """What the workers of a round are told."""
 
+    config: Config  # of where the work runs: see `datamask.work.RoundWork`
     plan: _Filters
     work: str
     exchange: ExactDuplicates
@@ -287,7 +288,7 @@ def apply_filters(state: Filtering, group: Group) -> None:
     if exchange.looked_at(number):
         return
     codes, chunk_ids, passed = [], [], []
-    with connect(plan.config.filter.memory_limit, state.work) as connection:
+    with connect(state.config.filter.memory_limit, state.work) as connection:
         for place, files in enumerate(shards):
             rows, candidate = _shard_rows(files, plan)
             codes.append(_shard_codes(files, rows, candidate, plan, connection))
