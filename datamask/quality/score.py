@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -177,10 +177,9 @@ class _Rows:
         self._name = files.shard.name
         self._batches = self._read(files.embeddings.path, ["chunk_id", *columns])
         self._held: list[pa.RecordBatch] = []
-        self._rows = 0
 
     @staticmethod
-    def _read(url: str, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    def _read(url: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with storage.open_parquet(url) as file:
             yield from file.iter_batches(WINDOW_DOCUMENTS, columns=list(columns), use_threads=False)
 
@@ -189,16 +188,10 @@ class _Rows:
 
         :raises ConservationError: they are not.
         """
-        iterator = iter(self._batches)
-        while self._rows < len(ids):
-            batch = next(iterator, None)
-            if batch is None:
-                break
+        while sum(map(len, self._held)) < len(ids) and (batch := next(self._batches, None)) is not None:
             self._held.append(batch)
-            self._rows += batch.num_rows
         table = pa.Table.from_batches(self._held) if self._held else None
         if table is None or not np.array_equal(table["chunk_id"].to_numpy()[: len(ids)], ids):
             raise ConservationError(f"shard {self._name}: the embeddings are not of the same documents as the text")
         self._held = table.slice(len(ids)).to_batches()
-        self._rows = table.num_rows - len(ids)
         return table.slice(0, len(ids))
