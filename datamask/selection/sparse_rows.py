@@ -19,8 +19,9 @@ def index_type(width: int) -> type:
 
 
 @compiled
-def copy_rows(start, index, value, rows, to_start, to_index, to_value, shift, first, last):  # type: ignore[no-untyped-def]
+def copy_rows(matrix, rows, to_start, to, shift, first, last):  # type: ignore[no-untyped-def]
     """The columns, plus `shift`, and numbers of the rows rows[first:last], to the places from to_start[n] on."""
+    (start, index, value), (to_index, to_value) = matrix, to
     for n in range(first, last):
         row = rows[n]
         at = to_start[n]
@@ -40,7 +41,7 @@ def lay_rows(
     """Copies rows to these places, on all cores where there are many numbers."""
 
     def work(first: int, last: int) -> None:
-        copy_rows(*matrix, rows, to_start, *to, to[0].dtype.type(shift), first, last)
+        copy_rows(tuple(matrix), rows, to_start, to, to[0].dtype.type(shift), first, last)
 
     if len(to[0]) < SHARED:
         work(0, len(rows))
