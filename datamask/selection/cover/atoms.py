@@ -56,23 +56,11 @@ class AtomRows:
 
     def scores(self, price: np.ndarray) -> np.ndarray:
         """(N,) float64: A · price. price: (width,)."""
-        found = np.zeros(len(self))
-
-        def work(first: int, last: int) -> None:
-            compiled.scores(self.start, self.index, self.value, price, found, first, last)
-
-        self._each(work, len(self))
-        return found
+        return self._by_rows(compiled.scores, price)
 
     def curvatures(self, price: np.ndarray) -> np.ndarray:
         """(N,) float64: A² · price, of the squares of A's numbers. price: (width,)."""
-        found = np.zeros(len(self))
-
-        def work(first: int, last: int) -> None:
-            compiled.curvatures(self.start, self.index, self.value, price, found, first, last)
-
-        self._each(work, len(self))
-        return found
+        return self._by_rows(compiled.curvatures, price)
 
     def state(self, mass: np.ndarray) -> np.ndarray:
         """(width,) float64: Aᵀ · mass. mass: (N,). The blocks of rows are added in their order."""
@@ -99,6 +87,11 @@ class AtomRows:
             compiled.row_gains(self.arrays, mixture, documents, which, found, first, last)
 
         self._each(work, len(which))
+
+    def _by_rows(self, loop: Callable[..., None], price: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(self))
+        self._each(lambda first, last: loop(*self.arrays, price, found, first, last), len(self))
+        return found
 
     def _each(self, work: Callable[[int, int], None], rows: int) -> None:
         """`work(first, last)` of ranges of rows, each of which it computes alone: on all cores where there are many."""
