@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +51,10 @@ BASE = {  # documents of the release's pool, by source
 }
 EACH = 250  # documents of an addition
 OLD, NEW = 900_000, 200_000  # bytes that are read of the release's choice and of an addition
-READS = 3  # networks, each from other orders of these
+READS = 3  # networks that say the truth, each from other orders of these
+PAIRS = 2  # readings of the network that is asked, as one of `find_worth` is, about the items given to it
 ITEMS = 48_000  # bytes of a set, half of which `find_worth` is given
-JUDGES = ("network", "coder", "n-grams")  # the first says what is worth adding
+JUDGING = WorthJudging(("coder", "n-grams"), bytes=OLD + NEW)
 
 
 def additions(table: pa.Table, base: np.ndarray) -> dict[str, list[str]]:
@@ -111,38 +111,49 @@ def make(data: Sequence[str], to: Path) -> None:
     curate(config, str(to / "out"))
 
 
-def halves(targets: Sequence[str], to: Path) -> tuple[list[str], list[Target]]:
-    """Files of every other item of each set, and the items between."""
+def halves(targets: Sequence[str], to: Path) -> tuple[list[str], list[Target], list[Target]]:
+    """Every other item of each set, in files and as targets, and the items between."""
     files = [file for file in expand_patterns(targets) if "copa" not in file]  # of 5 kB
     (to / "targets").mkdir(exist_ok=True)
-    given, left = [], []
+    paths, given, left = [], [], []
     for target in read_targets(files, ITEMS):
         rows = [{"question": item.question.decode(), "answer": item.answer.decode()} for item in target.items[::2]]
-        given.append(str(to / "targets" / f"{target.name}.jsonl"))
-        Path(given[-1]).write_text("\n".join(map(json.dumps, rows)))
+        paths.append(str(to / "targets" / f"{target.name}.jsonl"))
+        Path(paths[-1]).write_text("\n".join(map(json.dumps, rows)))
+        given.append(replace(target, items=target.items[::2]))
         left.append(replace(target, items=target.items[1::2]))
-    return given, left
+    return paths, given, left
 
 
 def texts_of(path: Path) -> list[bytes]:
     return [text.encode() for text in pq.read_table(path, columns=["text"])["text"].to_pylist()]
 
 
-def network_reads(to: Path, paths: Sequence[Path], asked: Sequence[Target]) -> dict[str, float]:
-    """Bits a byte after old and each addition, minus those after as much old; the mean of `READS`."""
-    release = Path(find_release(str(to / "out")).path)
-    old = [text for path in sorted(release.glob("data/*/*.parquet")) for text in texts_of(path)]
-    before = texts_of(to / "before.parquet")
+def network_reads(
+    to: Path, paths: Sequence[Path], asked: Sequence[Target], before: Sequence[bytes], networks: Sequence[int]
+) -> dict[str, float]:
+    """Bits a byte after old and each addition, minus those after as much old.
+
+    before: what a network reads first. networks: the seed of each reading's; the mean of all is returned.
+    """
     found: dict[str, list[float]] = {path.stem: [] for path in paths}
-    for seed in range(READS):
-        network = Network(Size.tiny(), before, "cpu", seed, before)
-        alone = mean_bits(network.read(cut_texts(old, OLD + NEW, seed), asked))
+    made = {seed: Network(Size.tiny(), before, "cpu", seed, before) for seed in set(networks)}
+    old = chosen_texts(to)
+    for order, seed in enumerate(networks):
+        alone = mean_bits(made[seed].read(cut_texts(old, OLD + NEW, [seed, order]), asked))
         for path in paths:
             new = texts_of(path)
-            added = cut_texts(new * (1 + NEW // sum(map(len, new))), NEW, seed)
-            found[path.stem].append(mean_bits(network.read(cut_texts(old, OLD, seed) + added, asked)) - alone)
-        print(f"network {seed + 1} of {READS} has read", file=sys.stderr, flush=True)
+            added = cut_texts(new * (1 + NEW // sum(map(len, new))), NEW, [seed, order])
+            found[path.stem].append(
+                mean_bits(made[seed].read(cut_texts(old, OLD, [seed, order]) + added, asked)) - alone
+            )
+        print(f"network {order + 1} of {len(networks)} has read", file=sys.stderr, flush=True)
     return {name: float(np.mean(reads)) for name, reads in found.items()}
+
+
+def chosen_texts(to: Path) -> list[bytes]:
+    release = Path(find_release(str(to / "out")).path)
+    return [text for path in sorted(release.glob("data/*/*.parquet")) for text in texts_of(path)]
 
 
 def kept(file: Path, make: Callable[[], Any]) -> Any:
@@ -152,27 +163,31 @@ def kept(file: Path, make: Callable[[], Any]) -> Any:
     return json.loads(file.read_text())
 
 
-def asked_about(path: Path, to: Path, given: Sequence[str], judge: str) -> dict[str, Any]:
-    """What one judge says of an addition, and the rest that `find_worth` finds."""
+def asked_about(path: Path, to: Path, given: Sequence[str]) -> dict[str, Any]:
+    """What `find_worth` says of an addition."""
     began = time.process_time()
-    found = find_worth([str(path)], str(to / "out"), given, WorthJudging((judge,), bytes=OLD + NEW))
-    seconds = time.process_time() - began
-    print(f"{path.stem}, {judge}: {found.says}", file=sys.stderr, flush=True)
-    return {**found.as_json(), "read": found.judged.judges[0].difference if found.judged else 0.0, "seconds": seconds}
+    found = find_worth([str(path)], str(to / "out"), given, JUDGING)
+    print(f"{path.stem}: {found.says}", file=sys.stderr, flush=True)
+    return found.as_json() | {
+        "says": found.says,
+        "seconds": time.process_time() - began,
+        "size": sum(map(len, texts_of(path))),
+        "judges": {judge.judge: judge.difference for judge in found.judged.judges} if found.judged else {},
+    }
 
 
 def rank(to: Path, targets: Sequence[str]) -> None:
-    given, left = halves(targets, to)
+    files, given, left = halves(targets, to)
     paths = sorted(to.glob("new-*.parquet"))
-    rows: dict[str, dict[str, Any]] = {}
-    for judge, path in product(JUDGES, paths):
-        found = kept(to / f"{path.stem}, {judge}.json", partial(asked_about, path, to, given, judge))
-        row = rows.setdefault(path.stem, {**found, "judges": {}, "seconds": 0.0, "size": sum(map(len, texts_of(path)))})
-        row["judges"][judge] = found["read"]
-        row["seconds"] += found["seconds"]
-    for name, read in kept(to / "truth.json", lambda: network_reads(to, paths, left)).items():
+    rows = {path.stem: kept(to / f"{path.stem}.json", partial(asked_about, path, to, files)) for path in paths}
+    others = sorted({*texts_of(to / "base.parquet")} - {*chosen_texts(to)})
+    asked = partial(network_reads, to, paths, given, others, [READS] * PAIRS)
+    for name, read in kept(to / "network.json", asked).items():
+        rows[name]["judges"]["network"] = read
+    truth = partial(network_reads, to, paths, left, texts_of(to / "before.parquet"), range(READS))
+    for name, read in kept(to / "truth.json", truth).items():
         rows[name]["read"] = read
-    judges = JUDGES
+    judges = [*JUDGING.judges, "network"]
     head = ["addition", "says", "new", "of the pool", "of the choice", "gain", *judges, "truth", "processor s"]
     print(f"| {' | '.join(head)} |\n|---|---|{'--:|' * (len(head) - 2)}")
     for name, row in sorted(rows.items(), key=lambda item: item[1]["read"]):
