@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
@@ -43,13 +44,15 @@ def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bo
     from datamask.run import curate
 
     found: Counter[str] = Counter()
-    batches = read._batches
+    lock, batches = Lock(), read._batches
 
     def counted(*arguments: Any) -> Iterator[Any]:
         asked = asked_by(sys._getframe(1))
         for batch in batches(*arguments):
             if "text" in batch.schema.names:
-                found[asked] += pc.sum(pc.binary_length(batch["text"])).as_py() or 0
+                size = pc.sum(pc.binary_length(batch["text"])).as_py() or 0
+                with lock:  # shards are read by several threads
+                    found[asked] += size
             yield batch
 
     config = load_config(overrides=settings).model_dump(mode="json")

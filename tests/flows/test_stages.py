@@ -2,14 +2,12 @@
 
 import os
 from contextvars import copy_context
-from threading import Thread
 
 import httpx
 import pytest
 from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
-from datamask import engine as engines
 from datamask.config import Config, RunSettings
 from datamask.corpus.plan import Part, Shard
 from datamask.driver import Driver
@@ -188,21 +186,19 @@ def test_what_is_decided_over_the_corpus_is_decided_again_when_a_shard_fails_bes
     assert {files.duplicates.path[3:] for files in small.files.values()} == {"of 4"}
 
 
-def test_stages_that_nothing_waits_for_yet_leave_the_others_room(on, monkeypatch):
-    monkeypatch.setattr(engines, "REFRESH", 0.05)
+def test_stages_that_others_do_not_wait_for_begin_after_those_that_they_do(on, monkeypatch):
     gate = Gate()
+    gate.end.set()
     monkeypatch.setattr(stage_functions, "GATE", [gate])
     begun = []
 
     class Watched(Small):
         def look_before(self, stage):
-            if stage.name == "filter":  # the first decision: whatever is beside it has half of the workers
-                assert gate.reached[2].wait(30)
-                begun.append(gate.begun)
+            begun.append((stage.name, gate.begun))
 
         def _take_rounds(self, stage, saw, found):
+            begun.append((stage.name, gate.begun))
             super()._take_rounds(stage, saw, found)
-            Thread(target=lambda: gate.reached[4].wait(30) and gate.end.set(), daemon=True).start()
 
     filters = stage("filter", "rounds", run="decide", makes="filters")
 
@@ -212,7 +208,8 @@ def test_stages_that_nothing_waits_for_yet_leave_the_others_room(on, monkeypatch
         return small
 
     small = on(run, workers=4, shards_per_task=1)
-    assert begun == [2] and [files.atoms.path for files in small.files.values()] == [f"s{i}" for i in range(5)]
+    assert begun == [("filter", 0), ("filter", 0), ("atoms", 0)] and gate.begun == 5
+    assert [files.atoms.path for files in small.files.values()] == [f"s{i}" for i in range(5)]
 
 
 def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
