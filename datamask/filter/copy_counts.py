@@ -34,6 +34,7 @@ from datamask.maps import (
     hand_on,
     here,
     mapped,
+    partition_of,
     parts_of,
     read_arrays,
     write_array,
@@ -188,8 +189,7 @@ def read_members(state: Counting, group: Group) -> Handed:
         hits.append(named_documents(files, state.config, requests, state.schema))
         hits[-1]["document"] += first
     texts = np.concatenate(hashed)
-    part = ((texts["high"] >> np.uint64(32)) * np.uint64(state.parts)) >> np.uint64(32)
-    write_dealt(state.at("texts", number), texts, part.astype(np.int64), state.parts)
+    write_dealt(state.at("texts", number), texts, partition_of(texts["high"], state.parts), state.parts)
     write_arrays(state.at("members", number), members=np.concatenate(found))
     copies, held = (np.array(pairs[alike], np.int64).reshape(-1, 2) for alike in (True, False))
     one, other = copies.T

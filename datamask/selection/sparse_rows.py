@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -38,15 +38,21 @@ def lay_rows(
     to: tuple[np.ndarray, np.ndarray],  # index, value
     shift: int = 0,  # added to the columns
 ) -> None:
-    """Copies rows to these places, on all cores where there are many numbers."""
+    """Copies rows to these places."""
 
     def work(first: int, last: int) -> None:
         copy_rows(tuple(matrix), rows, to_start, to, to[0].dtype.type(shift), first, last)
 
-    if len(to[0]) < SHARED:
-        work(0, len(rows))
+    share_rows(work, len(rows), len(to[0]))
+
+
+def share_rows(work: Callable[[int, int], None], rows: int, numbers: int) -> None:
+    """`work(first, last)` of ranges of rows, each of which it computes alone: on all cores where there are many
+    numbers."""
+    if numbers < SHARED:
+        work(0, rows)
     else:
-        on_cores(work, len(rows))
+        on_cores(work, rows)
 
 
 def taken_rows(

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import ConfigError, DamagedFileError
-from datamask.maps import Mapper, Threads, deal_laid, read_dealt, rounds
+from datamask.maps import Mapper, Threads, deal_laid, partition_of, read_dealt, rounds
 from datamask.models.tokens import DocumentTokenizer
 from datamask.release.data_files import REPEAT, WrittenFile
 from datamask.release.release_folder import ReleaseFolder
@@ -167,8 +167,7 @@ def order_keys(seed: int, shard: str, rows: np.ndarray, times: np.ndarray) -> np
 
 def cut_bounds(order: np.ndarray, cuts: int) -> np.ndarray:
     """int64 [cuts + 1]: where each file's documents begin in ascending keys, and the last one's end."""
-    places = (order >> np.uint64(32)) * np.uint64(cuts) >> np.uint64(32)
-    return np.searchsorted(places, np.arange(cuts + 1, dtype=np.uint64))
+    return np.searchsorted(partition_of(order, cuts), np.arange(cuts + 1))
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from datamask.compiling import blocks_of, on_cores
+from datamask.compiling import blocks_of
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
-from datamask.selection.sparse_rows import SHARED, index_type, lay_rows, taken_rows
+from datamask.selection.sparse_rows import SHARED, index_type, lay_rows, share_rows, taken_rows
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
@@ -71,7 +71,7 @@ class AtomRows:
         def work(first: int, last: int) -> None:
             compiled.add_state(self.start, self.index, self.value, mass, parts[first], first, last)
 
-        self._each(work, len(self))
+        share_rows(work, len(self), len(self.index))
         return sum(parts.values(), np.zeros(self.width))
 
     def gains(
@@ -86,19 +86,12 @@ class AtomRows:
         def work(first: int, last: int) -> None:
             compiled.row_gains(self.arrays, mixture, documents, which, found, first, last)
 
-        self._each(work, len(which))
+        share_rows(work, len(which), len(self.index))
 
     def _by_rows(self, loop: Callable[..., None], price: np.ndarray) -> np.ndarray:
         found = np.zeros(len(self))
-        self._each(lambda first, last: loop(*self.arrays, price, found, first, last), len(self))
+        share_rows(lambda first, last: loop(*self.arrays, price, found, first, last), len(self), len(self.index))
         return found
-
-    def _each(self, work: Callable[[int, int], None], rows: int) -> None:
-        """`work(first, last)` of ranges of rows, each of which it computes alone: on all cores where there are many."""
-        if len(self.index) < SHARED:
-            work(0, rows)
-        else:
-            on_cores(work, rows)
 
     def take(self, rows: np.ndarray) -> AtomRows:
         """These rows, in this order (copied)."""

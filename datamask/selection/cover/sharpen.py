@@ -156,20 +156,22 @@ def sweeps(rows, mixture, ratio, columns, soft, steps):  # type: ignore[no-untyp
                 soft.sums[codes[row, kind]] += coefficients[row, kind] * moved
             m = mass[row] * moved
             bend = bend_of(index, first, last, curves.bend)
-            bent = 0.0
             for at in range(first, bend):
                 atom = index[at]
                 level[atom] = max(level[atom] + m * value[at], SMALLEST)
                 ratio[atom] = t[atom] / level[atom]
-                bent += value[at] * value[at] * ratio[atom] / level[atom]
             if bend < last:
                 factor = factor_left(m, value[bend], curves.rate)
                 for at in range(bend, last):
                     atom = index[at]
                     level[atom] = min(1.0, max(level[atom] * factor, SMALLEST))
                     ratio[atom] = steep * level[atom]
-                    bent += value[at] * value[at] * ratio[atom] * np.log(2.0) * curves.rate
             if not heat:
+                bent = 0.0
+                for at in range(first, bend):
+                    bent += value[at] * value[at] * ratio[index[at]] / level[index[at]]
+                for at in range(bend, last):
+                    bent += value[at] * value[at] * ratio[index[at]] * np.log(2.0) * curves.rate
                 curvature[row] = max(bent * mass[row] ** 2, FALLS * k)
         for code in range(len(soft.sums)):
             over = beyond(soft, code)
@@ -192,8 +194,7 @@ def sharpen(
     level = joint.levels(mass * p)
     words = slice(joint.curves.bend)
     level[words] = np.maximum(level[words], LEAST * joint.mean[words])
-    curvature = mass**2 * joint.rows.curvatures(second(joint.t, level, joint.curves))
-    curvature = np.maximum(curvature, max(1e-9 * curvature.mean(), 1e-300))
+    curvature = _curvatures(joint, mass, level)
     unit = np.sqrt(curvature * curvature.mean())
     undecided = curvature @ (p * (1 - p)) / (curvature @ p)
     first = LATER - (LATER - FIRST) * min(1.0, undecided / UNDECIDED)
@@ -227,13 +228,18 @@ def climb(
 ) -> np.ndarray:
     """(N,) p after `CLIMBS` sweeps towards the fractional optimum: it holds budget and limits nearly."""
     rows, mixture, ratio = _laid(joint, joint.rows, level)
-    curvature = mass**2 * joint.rows.curvatures(second(joint.t, level, joint.curves))
-    curvature = np.maximum(curvature, max(1e-9 * curvature.mean(), 1e-300))
+    curvature = _curvatures(joint, mass, level)
     columns = Columns(mass, curvature, curvature, linear, p.copy(), *_resting(limits))
     ends = limits.spent(p), limits.low, limits.high
     soft = _soft_sums(limits, ends, LOOSE * curvature.mean(), prices.copy(), 1.0)
     sweeps(rows, mixture, ratio, columns, soft, np.zeros((CLIMBS, 2)))
     return columns.p
+
+
+def _curvatures(joint: SummedCoverage, mass: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """(N,) each document's own curvature at these levels (J,), above 0."""
+    found = mass**2 * joint.rows.curvatures(second(joint.t, level, joint.curves))
+    return np.maximum(found, max(1e-9 * found.mean(), 1e-300))
 
 
 def _laid(joint: SummedCoverage, rows: AtomRows, level: np.ndarray) -> tuple[Rows, Mixture, np.ndarray]:

@@ -323,7 +323,7 @@ def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Conc
     if len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None
     metric, p, price = problem.metrics[0], found.p, found.price
-    above = price - feasible.dual(price).thresholds(price)
+    above = feasible.reduced(price)
     free = (p > DECIDED) & (p < 1 - DECIDED) | (p <= DECIDED) & (above > 0) | (p >= 1 - DECIDED) & (above < 0)
     wanted = int(max(WIDER * int(free.sum()), FEWEST))
     if wanted > MOST * len(p):

@@ -305,7 +305,7 @@ class Quadratic:
         most of the pool, or the fixed ones leave no budget for them.
         """
         weights, limits = self.feasible.weights, self.feasible.limits
-        above = price - self.feasible.dual(price).thresholds(price)
+        above = self.feasible.reduced(price)
         open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
         wanted = int(max(WIDER * int(open_.sum()), UNDECIDED * len(p), UNDECIDED_ROWS))
         if wanted > MOST * len(p):

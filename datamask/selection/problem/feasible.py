@@ -114,7 +114,7 @@ class Feasible:
 
     def reduced(self, price: torch.Tensor) -> torch.Tensor:
         """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
-        return price - self.answer(price)[1].thresholds(price)
+        return price - self.dual(price).thresholds(price)
 
     def uniform(self) -> torch.Tensor:
         """(N,) the uniform p that spends the budget, ignoring limits."""

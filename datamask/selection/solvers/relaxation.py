@@ -269,7 +269,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualP
     found = Multilinear(small, small.feasible.uniform(), TOLERANCE, LEARNING).representing(copies).run()
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
-    above = price - feasible.dual(price).thresholds(price)
+    above = feasible.reduced(price)
     near = above.abs()[:: count // SAMPLE]
     width = float(torch.quantile(near, max(fractional, 1e-3)))
     return feasible.project(price / max(2 * width, 1e-300))
