@@ -179,7 +179,9 @@ def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: i
 
 @compiled
 def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: ignore[no-untyped-def]
-    """Nats that the words of a text say that it has of its own: beside their neighbours, and in the rest of the text.
+    """Nats that the words of a text say that it has of its own: beside the words of both, and in the rest of the text.
+
+    How they follow one another says nothing: a passage put in is as natural as the one that was there.
 
     counted_for: the text's and the copy's, others: the keys of the copy's neighbours; see `altered_of_pairs`.
     """
@@ -193,6 +195,11 @@ def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: i
     places = places[:number]
     before, after = np.zeros(len(hashes), np.bool_), np.zeros(len(hashes), np.bool_)
     after[places], before[places + 1] = True, True
+    own = np.zeros(len(hashes), np.bool_)
+    for at in range(len(hashes)):
+        begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
+        own[at] = begun and ended and (before[at] or after[at])
+    places = places[~(own[places] & own[places + 1])]
     counts = np.zeros((len(tables), len(hashes)))  # of the keys that are asked for
     for row in range(len(tables)):
         asked = np.flatnonzero(before | after) if row == 0 else places + (row == HEADS)
@@ -204,10 +211,6 @@ def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: i
     for one in places:
         joined = JOINTS * pair_lift(counts[1, one], counts[HEADS, one + 1], counts[4, one], size, OF_JOINTS)
         said += pair_lift(counts[0, one], counts[0, one + 1], counts[PAIRS, one], size, OF_PAIRS) + joined
-    own = np.zeros(len(hashes), np.bool_)
-    for at in range(len(hashes)):
-        begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
-        own[at] = begun and ended and (before[at] or after[at])
     return said + at_home(hashes, own, counts[0], is_word, size)
 
 
