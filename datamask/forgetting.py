@@ -106,18 +106,18 @@ def _named_texts(naming: Naming, files: ShardFiles) -> tuple[int, list[dict[str,
 def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, int]:
     """Documents that are forgotten, those of them that the release before had chosen, and what else came or went."""
     found = dict.fromkeys(("documents", "were_chosen", "left_besides", "entered"), 0)
-    shards = before.manifest()["conservation"]["shards"]
-    for shard in sorted(after.manifest()["conservation"]["shards"]):
+    known = before.manifest()["conservation"]["shards"]
+    for shard in after.manifest()["conservation"]["shards"]:
         now = after.decisions(shard, ["outcome", "reason"])
         gone, chosen = _are(now, "reason", forgotten.REASON), _are(now, "outcome", "selected")
-        was = np.zeros(len(chosen), bool)
-        if shard in shards:
-            was = _are(before.decisions(shard, ["outcome"]), "outcome", "selected")
-        counts = {"documents": gone}
+        was = (
+            _are(before.decisions(shard, ["outcome"]), "outcome", "selected") if shard in known else np.zeros_like(gone)
+        )
+        found["documents"] += int(gone.sum())
         if len(was) == len(chosen):
-            counts |= {"were_chosen": was & gone, "left_besides": was & ~gone & ~chosen, "entered": chosen & ~was}
-        for what, rows in counts.items():
-            found[what] += int(rows.sum())
+            found["were_chosen"] += int((was & gone).sum())
+            found["left_besides"] += int((was & ~gone & ~chosen).sum())
+            found["entered"] += int((chosen & ~was).sum())
     return found
 
 

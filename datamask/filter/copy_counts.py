@@ -138,17 +138,17 @@ def _quotas(config: Config) -> list[str]:
     return sorted({quota.column for quota in config.selection.quotas} & {*COPY_COLUMNS})
 
 
-def _forgotten(found: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
+def _forgotten(handed: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
     """(G,) HIT, ascending: the groups that a request names a document of, and those of which a document holds one of
     these documents or lies in one; with the first entry of each."""
-    hits, held = (np.concatenate([each.read(name)[0] for each in found]) for name in ("hits", "held"))
-    groups_, entries = [lowest[hits["document"]]], [hits["entry"]]
+    hits, held = (np.concatenate([each.read(name)[0] for each in handed]) for name in ("hits", "held"))
+    order = np.argsort(lowest[hits["document"]], kind="stable")
+    named, entry = lowest[hits["document"]][order], hits["entry"][order]
+    groups_, entries = [named], [entry]
     for one, other in (held.T, held.T[::-1]):
-        near = np.isin(lowest[one], groups_[0])
-        order = np.argsort(groups_[0], kind="stable")
-        place = np.searchsorted(groups_[0][order], lowest[one[near]])
-        groups_.append(lowest[other[near]])
-        entries.append(entries[0][order][place])
+        place = places_of(lowest[one], named)
+        groups_.append(lowest[other[place >= 0]])
+        entries.append(entry[place[place >= 0]])
     every = np.zeros(sum(map(len, groups_)), HIT)
     every["document"], every["entry"] = np.concatenate(groups_), np.concatenate(entries)
     every = every[np.lexsort((every["entry"], every["document"]))]
@@ -221,14 +221,11 @@ def _hits(documents: pa.Table, entry: np.ndarray) -> np.ndarray:
 
 def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
     """source and dump of a shard's documents, hashed, (documents,) uint64 each; without a source, the url's host."""
-    source = next((name for name in ("source", "url") if name in state.schema.names), None)
-    names = {"source": source, "dump": "dump" if "dump" in state.schema.names else None}
-    read = [name for name in names.values() if name]
+    names = {"source": "source" if "source" in state.schema.names else "url", "dump": "dump"}
+    names = {ours: theirs for ours, theirs in names.items() if theirs in state.schema.names}
+    batches = list(read_documents(files, state.config, [*names.values()], schema=state.schema)) if names else []
     found: dict[str, np.ndarray] = {}
-    batches = list(read_documents(files, state.config, read, schema=state.schema)) if read else []
-    for ours, theirs in names.items():
-        if not theirs or not batches:
-            continue
+    for ours, theirs in names.items() if batches else ():
         column = pa.chunked_array([batch[theirs] for batch in batches]).cast(pa.string())
         if theirs == "url":
             column = hosts_of(column)
@@ -283,17 +280,14 @@ def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
 
 
 def _histograms(counted: np.ndarray) -> dict[str, Counter[int]]:
-    found = {name: np.unique(counted[name], return_counts=True) for name in COPY_COLUMNS}
-    return {name: Counter(dict(zip(*(each.tolist() for each in pair), strict=True))) for name, pair in found.items()}
+    return {name: Counter(counted[name].tolist()) for name in COPY_COLUMNS}
 
 
 def _statistics(seen: Sequence[Mapping[str, Counter[int]]], config: Config) -> dict[str, Statistics]:
     """Of the columns that scorers read: over all documents compared, as `combine.fit_grid` has them of a sample."""
     found = {}
     for scorer in config.quality.of_copies:
-        total: Counter[int] = Counter()
-        for each in seen:
-            total.update(each[str(scorer.column)])
+        total = sum((each[str(scorer.column)] for each in seen), Counter[int]())
         values, counts = (np.array(each, float) for each in zip(*sorted(total.items()), strict=True))
         mean = float(np.average(values, weights=counts))
         deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
@@ -345,9 +339,8 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
 def _told(documents: np.ndarray, state: Counting, requests: Requests | None) -> tuple[np.ndarray, pa.Array]:
     """Of these documents (n,), whether each is to be forgotten, and why, as JSON."""
     [groups_] = read_arrays(state.at("forgotten"), "groups")
-    if requests is None or not len(groups_):
-        return np.zeros(len(documents), bool), pa.nulls(len(documents), pa.string())
     place = places_of(mapped(state.at("lowest") + ".npy")[documents], groups_["document"])
-    entries = np.where(place < 0, -1, groups_["entry"][place])
-    told = {entry: json.dumps(why) for entry, why in requests.told(entries[place >= 0]).items()}
-    return place >= 0, pa.array([told.get(entry) for entry in entries.tolist()], pa.string())
+    entries = np.append(groups_["entry"], -1)[place]
+    told = requests.told(entries[place >= 0]) if requests else {}
+    said = {entry: json.dumps(why) for entry, why in told.items()}
+    return place >= 0, pa.array([said.get(entry) for entry in entries.tolist()], pa.string())

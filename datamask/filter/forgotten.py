@@ -137,10 +137,9 @@ def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
     """Adds entries to an output folder's record, and returns those that name nothing: a domain of one word, an empty
     line."""
     rows: list[dict[str, Any]] = []
-    given = [entry for entry in entries if entry.text]
-    left_out: list[str] = [entry.text for entry in entries if not entry.text]
-    texts = [entry for entry in given if entry.kind == "texts"]
-    named = [entry for entry in given if entry.kind != "texts"]
+    left_out: list[str] = []
+    texts = [entry for entry in entries if entry.kind == "texts" and entry.text]
+    named = [entry for entry in entries if entry.kind != "texts" or not entry.text]
     addresses, hosts = normalise_addresses(pa.array([entry.text for entry in named], pa.string()))
     for entry, address, host in zip(named, addresses.to_pylist(), hosts.to_pylist(), strict=True):
         value = {"urls": address, "domains": host}.get(entry.kind, entry.text)
@@ -219,16 +218,6 @@ def _loaded(folder: str, names: tuple[str, ...]) -> Requests:
     return Requests(storage.key("forgotten", list(names)), pa.concat_tables(tables).combine_chunks())
 
 
-class _Samples(NamedTuple):
-    """The samples of all forgotten texts."""
-
-    hashes: np.ndarray  # (H,) uint64 ascending, each once
-    first: np.ndarray  # (H,) where the texts that have it begin among the owners
-    texts_with: np.ndarray  # (H,) how many these are
-    owners: np.ndarray  # numbers of texts
-    texts: list[dict[str, Any]]
-
-
 @dataclass(frozen=True, eq=False)
 class Requests:
     """All that is to be forgotten. An entry is a row of the record."""
@@ -288,16 +277,16 @@ class Requests:
     # ------------------------------------------------------------ copies by samples
 
     @cached_property
-    def _samples(self) -> _Samples:
+    def _samples(self) -> tuple[list[dict[str, Any]], pa.Table]:
+        """The forgotten texts that have a sample, and the shingles that few of them have: hash, text."""
         entries = self._values["texts"][1]
-        signed = self.rows.take(pa.array(entries)).select(["windows", "scale", "sample"]).to_pylist()
-        texts = [{**row, "entry": entry} for row, entry in zip(signed, entries.tolist(), strict=True) if row["sample"]]
-        owners = np.repeat(np.arange(len(texts)), [len(row["sample"]) for row in texts])
-        hashes = np.array([one for row in texts for one in row["sample"]], np.uint64)
-        order = np.argsort(hashes, kind="stable")
-        hashes, first, count = np.unique(hashes[order], return_index=True, return_counts=True)
-        few = count <= USUAL
-        return _Samples(hashes[few], first[few], count[few], owners[order], texts)
+        signed = self.rows.take(pa.array(entries)).append_column("at", pa.array(entries))
+        signed = signed.filter(pc.greater(pc.list_value_length(signed["sample"]), 0))
+        shingles = _shingles(signed, "text")
+        counts = pc.value_counts(shingles["hash"])
+        usual = counts.field("values").filter(pc.greater(counts.field("counts"), USUAL))
+        texts = signed.select(["windows", "scale", "sample", "at"]).to_pylist()
+        return texts, shingles.filter(pc.invert(pc.is_in(shingles["hash"], usual)))
 
     def match_samples(self, signatures: pa.Table) -> np.ndarray:
         """(n,) int64: the entry of the text of which each document is a copy by the samples of both; -1: none.
@@ -305,39 +294,32 @@ class Requests:
         :param signatures: windows, scale and sample of `signatures.SCHEMA`.
         """
         found = np.full(signatures.num_rows, -1, np.int64)
-        hashes, first, count, owners, texts = self._samples
-        lists = signatures["sample"].combine_chunks()
-        if not len(hashes) or not len(lists):
-            return found
-        every = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-        length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        order = np.argsort(every)  # searched in their order, neighbours lie near one another in memory
-        place = np.searchsorted(hashes, every[order]).clip(max=len(hashes) - 1)
-        known = hashes[place] == every[order]
-        place, document = place[known], np.repeat(np.arange(len(length)), length)[order[known]]
-        times = count[place]
-        places = np.repeat(first[place], times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-        pairs = np.repeat(document, times) * len(texts) + owners[places]
-        met, common = np.unique(pairs, return_counts=True)
-        windows, scale = signatures["windows"].to_numpy(), signatures["scale"].to_numpy()
-        ends = np.cumsum(length)
-        for pair, shared in zip(met.tolist(), common.tolist(), strict=True):
-            at, text = divmod(pair, len(texts))
-            if found[at] < 0 and shared >= 0.5 * min(len(texts[text]["sample"]), LEAST):
-                own = every[ends[at] - length[at] : ends[at]]
-                if _alike(own, int(windows[at]), int(scale[at]), texts[text]):
-                    found[at] = texts[text]["entry"]
+        texts, shingles = self._samples
+        both = _shingles(signatures, "document").join(shingles, "hash", join_type="inner")
+        met = both.group_by(["document", "text"]).aggregate([("hash", "count")])
+        for pair in met.sort_by([("document", "ascending"), ("text", "ascending")]).to_pylist():
+            at, text = pair["document"], texts[pair["text"]]
+            if found[at] < 0 and pair["hash_count"] >= 0.5 * min(len(text["sample"]), LEAST):
+                [own] = signatures.select(["windows", "scale", "sample"]).slice(at, 1).to_pylist()
+                if _alike(own, text):
+                    found[at] = text["at"]
         return found
 
 
-def _alike(own: np.ndarray, windows: int, scale: int, text: Mapping[str, Any]) -> bool:
+def _shingles(signed: pa.Table, owner: str) -> pa.Table:
+    """hash, and the number of the row whose sample has it."""
+    lists = signed["sample"].combine_chunks()
+    return pa.table({"hash": pc.list_flatten(lists), owner: pc.list_parent_indices(lists)})
+
+
+def _alike(document: Mapping[str, Any], text: Mapping[str, Any]) -> bool:
     """Whether a document is a copy of a forgotten text, or holds it whole, at the coarser of their samples' bounds."""
-    bound = sample_bound(np.array([max(scale, text["scale"])]))[0]
-    theirs = np.array(text["sample"], np.uint64)
+    bound = sample_bound(np.array([max(document["scale"], text["scale"])]))[0]
+    own, theirs = (np.array(signed["sample"], np.uint64) for signed in (document, text))
     own, theirs = own[own <= bound], theirs[theirs <= bound]
     shared = len(np.intersect1d(own, theirs))
     union = len(own) + len(theirs) - shared
-    least = LIKE_SHORT if min(windows, text["windows"]) < SHORT else LIKE
+    least = LIKE_SHORT if min(document["windows"], text["windows"]) < SHORT else LIKE
     return bool(shared and (shared >= least * union or (len(theirs) >= LEAST and shared >= HELD * len(theirs))))
 
 

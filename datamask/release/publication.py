@@ -37,7 +37,7 @@ from datamask.release.release_folder import (
     version_path,
 )
 from datamask.release.summary import FILES as SUMMARY
-from datamask.release.summary import write_summary
+from datamask.release.summary import publish_files, summary_files
 
 PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
 WAIT = 0.2  # seconds between looks whether another run has ended its export
@@ -76,7 +76,7 @@ def _publish(
     version = next_version(staged.out, staged.key)
     path = version_path(staged.out, version)
     write_card(staged, draft, pictures)
-    write_summary(staged, draft)
+    publish_files(staged.folder, summary_files(draft, staged.folder))
     files = [WrittenFile(**item) for item in draft["files"]]
     files += _describe(staged, {file.path for file in files})
     lineage = {"version": previous, "key": version_key(previous)} if previous else None

@@ -22,21 +22,14 @@ def topic_rows(all_files: Sequence[ShardFiles], groups: GroupCounts) -> list[dic
     facts = next((files.topics.facts for files in all_files if files.topics), None)
     if facts is None:
         return []
-    counts = dict(zip(groups.values, zip(groups.count(), groups.count("selected"), strict=True), strict=True))
-    named = [topic for topic in facts["topics"] if topic["name"] in counts]
-    documents, selected = (max(sum(int(counts[topic["name"]][n]) for topic in named), 1) for n in (0, 1))
-    rows = [
-        {
-            "name": topic["name"],
-            "documents": int(counts[topic["name"]][0]),
-            "selected": int(counts[topic["name"]][1]),
-            "share": int(counts[topic["name"]][0]) / documents,
-            "share_selected": int(counts[topic["name"]][1]) / selected,
-            "language": topic["language"],
-            "remark": remark(topic),
-        }
-        for topic in named
-    ]
+    topics = {topic["name"]: topic for topic in facts["topics"]}
+    named = [place for place, value in enumerate(groups.values) if value in topics]
+    counts = {"documents": groups.count()[named], "selected": groups.count("selected")[named]}
+    shares = {f"share{end}": n / max(n.sum(), 1) for end, n in zip(("", "_selected"), counts.values(), strict=True)}
+    rows = []
+    for n, topic in enumerate(topics[groups.values[place]] for place in named):
+        numbers = {name: values[n].item() for name, values in {**counts, **shares}.items()}
+        rows.append({"name": topic["name"], **numbers, "language": topic["language"], "remark": remark(topic)})
     return sorted(rows, key=lambda row: (-row["documents"], row["name"]))
 
 

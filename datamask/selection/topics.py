@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
 from datamask.selection.near_duplicates import SAMPLE, spherical_kmeans
 from datamask.selection.sharded.candidates import vectors_of
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 from datamask.text.ngrams import word_bounds
 
@@ -104,15 +105,23 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     """Publishes the model, fitted on a sample of these shards."""
     wanted = state.config.topics
     sample = _draw(shards, SAMPLE * wanted.count)
-    if not sample.size:
+    if not len(sample):
         raise InputError("no document has a vector, so there are no topics; --set topics.make=off")
-    vectors = torch.from_numpy(sample.vectors())
-    count = max(1, min(wanted.count, len(vectors) // LEAST))
-    centroids = spherical_kmeans(vectors, count, torch.Generator().manual_seed(wanted.seed)).numpy()
-    topic = nearest(vectors.numpy(), centroids)
-    languages = sample.column("language", state.config)
-    texts = [text[:CHARACTERS] for text in sample.column("text", state.config, NAMING * count)]
-    rows = [_described(vectors[topic == n], languages[topic == n]) for n in range(count)]
+
+    def column(files: ShardFiles, rows: np.ndarray, name: str) -> list[Any]:
+        return [row.get(name) for row in corpus_rows(files.shard, state.config, rows[:, 2], [name])]
+
+    found = _of_sample(shards, sample, lambda files, rows: vectors_of(required(files.embeddings).path)[rows[:, 1]])
+    vectors = np.array(found, np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    unit = torch.from_numpy(vectors)
+    count = max(1, min(wanted.count, len(unit) // LEAST))
+    centroids = spherical_kmeans(unit, count, torch.Generator().manual_seed(wanted.seed)).numpy()
+    topic = nearest(vectors, centroids)
+    languages = np.array(_of_sample(shards, sample, partial(column, name="language")), object)
+    read = _of_sample(shards, sample[: NAMING * count], partial(column, name="text"))
+    texts = [text[:CHARACTERS] for text in read]
+    rows = [_described(unit[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
     columns = [names, *map(list, zip(*rows, strict=True)), centroids.tolist()]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, MODEL, strict=True)], MODEL.names)
@@ -122,19 +131,16 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
 def assign_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> list[Output]:
     """Publishes the topics of some shards' documents: each the name of the centroid nearest by cosine."""
     outputs = []
-    model: pa.Table | None = None
     for files in shards:
-        assert files.embeddings is not None
-        key = STAGES["topics"].key(None, state.model, files.embeddings.key)
+        embedded = required(files.embeddings)
+        key = STAGES["topics"].key(None, state.model, embedded.key)
         url = storage.join(state.work, "topics", f"{files.shard.name}-{key}.parquet")
         if (found := storage.find_output(url, key)) is None:
-            model = model or storage.read_table(model_path(state.work, state.model))
-            centroids = np.array(model["centroid"].to_pylist(), np.float32)
-            topic = nearest(vectors_of(files.embeddings.path), centroids)
-            chunk_id = storage.read_table(files.embeddings.path, ["chunk_id"])["chunk_id"]
+            model = storage.read_table(model_path(state.work, state.model))
+            topic = nearest(vectors_of(embedded.path), np.array(model["centroid"].to_pylist(), np.float32))
+            chunk_id = storage.read_table(embedded.path, ["chunk_id"])["chunk_id"]
             table = pa.table([chunk_id, model["name"].take(pa.array(topic))], schema=TOPICS)
-            described = model.drop_columns(["centroid"]).to_pylist()
-            facts = {"model": state.model, "topics": described}
+            facts = {"model": state.model, "topics": model.drop_columns(["centroid"]).to_pylist()}
             found = storage.write_output(url, key, TOPICS, [table], partial(dict, facts))
         outputs.append(found)
     return outputs
@@ -162,56 +168,34 @@ def _described(vectors: torch.Tensor, languages: Iterable[str | None]) -> tuple[
 # ---------------------------------------------------------------- the sample
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """The documents with the least hashes, the least first, each text once."""
-
-    shards: Sequence[ShardFiles]
-    shard: np.ndarray  # (n,) int64, of the shards
-    place: np.ndarray  # (n,) int64, among the shard's documents
-    chunk_id: np.ndarray  # (n,) int64
-
-    @property
-    def size(self) -> int:
-        return len(self.shard)
-
-    def vectors(self) -> np.ndarray:
-        """(n, d) float32 of unit length."""
-        found: np.ndarray | None = None
-        for number, files in enumerate(self.shards):
-            mine = np.flatnonzero(self.shard == number)
-            if len(mine) and files.embeddings is not None:
-                rows = vectors_of(files.embeddings.path)
-                found = np.zeros((self.size, rows.shape[1]), np.float32) if found is None else found
-                found[mine] = rows[self.place[mine]]
-        assert found is not None
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-
-    def column(self, name: str, config: Config, most: int | None = None) -> np.ndarray:
-        """A column of the corpus, of the first `most` of them (n,) object; None where a shard has it not."""
-        found = np.full(len(self.shard[:most]), None)
-        for number, files in enumerate(self.shards):
-            mine = np.flatnonzero(self.shard[:most] == number)
-            rows = corpus_rows(files.shard, config, self.chunk_id[mine], [name])
-            found[mine] = [row.get(name) for row in rows]
-        return found
-
-
-def _draw(shards: Sequence[ShardFiles], size: int) -> _Sample:
+def _draw(shards: Sequence[ShardFiles], size: int) -> np.ndarray:
+    """(n, 3) int64: shard, place among its documents and chunk_id of those with the least hashes, the least first, each
+    text once."""
     hashes, places, seen = [], [], 0
     for number, files in sorted(enumerate(shards), key=lambda item: storage.key(item[1].shard.fingerprint)):
         if seen >= SAMPLE_ROWS:
             break
-        assert files.index is not None
-        index = storage.read_table(files.index.path, ["chunk_id", "text_hash", "reason"])
+        index = storage.read_table(required(files.index).path, ["chunk_id", "text_hash", "reason"])
         index = index.filter(pc.is_null(index["reason"]))
         seen += index.num_rows
         joined = b"".join(index["text_hash"].to_pylist())
         hashes.append(np.frombuffer(joined, ">u8").reshape(-1, 2)[:, 0].astype(np.uint64))
         chunk_id = index["chunk_id"].to_numpy()
-        places.append(np.stack([np.full(len(chunk_id), number), np.arange(len(chunk_id)), chunk_id]))
+        places.append(np.stack([np.full(len(chunk_id), number), np.arange(len(chunk_id)), chunk_id], axis=1))
     _, first = np.unique(np.concatenate(hashes), return_index=True)
-    return _Sample(shards, *np.concatenate(places, axis=1)[:, first[:size]])
+    return np.concatenate(places)[first[:size]]
+
+
+def _of_sample(
+    shards: Sequence[ShardFiles], sample: np.ndarray, read: Callable[[ShardFiles, np.ndarray], Sequence[Any]]
+) -> list[Any]:
+    """What `read` finds for each document of a sample, (n, 3), in its order, asked once for all of a shard."""
+    found: list[Any] = [None] * len(sample)
+    for number, files in enumerate(shards):
+        mine = np.flatnonzero(sample[:, 0] == number)
+        for place, value in zip(mine.tolist(), read(files, sample[mine]) if len(mine) else (), strict=True):
+            found[place] = value
+    return found
 
 
 # -- the topics' names: the words that tell each from the others, in whatever language its documents are

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 import torch
 
 from datamask import storage
@@ -39,7 +38,7 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.sharded.candidates import Candidates, gather_pool, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS, mask_shard
 from datamask.selection.topics import model_path
-from datamask.stages import ShardFiles, recorded
+from datamask.stages import ShardFiles, recorded, required
 from datamask.study.run import Tell
 from datamask.study.worth_judged import JudgedWorth, WorthJudging, judge_worth
 
@@ -122,8 +121,6 @@ def find_worth(
         scratch = storage.join(folder, "work")
         previous = carry_on(manifest, config, old_work)
         _copy_fitted(previous, old_work, scratch)
-        for name in forgotten.record_files(old_work):
-            _copy(storage.join(forgotten.folder_of(old_work), name), storage.join(folder, forgotten.FOLDER, name))
         engine = stack.enter_context(Threads(config))
         measured = _measure(engine, folder, previous, old[-1].shard.name, progress)
         bare = [replace(files, filters=None, duplicates=None, copies=None, masks=None) for files in old]
@@ -132,17 +129,15 @@ def find_worth(
         both = _choose(engine, decided, scratch)
         progress("choosing from the old alone")
         alone = _choose(engine, decided[: len(old)], scratch)
-        fresh = both[len(old) :]
         candidates = [read_candidates(files, config) for files in both]
-        after = [_selected(files, one) for files, one in zip(both, candidates, strict=True)]
-        before = [_selected(files, one) for files, one in zip(alone, candidates, strict=False)]
+        after, before = _taken(both, candidates), _taken(alone, candidates)
         before += [np.zeros(len(one), np.int64) for one in candidates[len(old) :]]
         progress("evaluating both choices")
-        gain = _gain(candidates, before, after, config)
-        judged = None
+        choices = _Choices(both, candidates, after, before, len(old), config)
+        gain, judged = choices.gain(), None
         if targets and sum(map(len, candidates[len(old) :])):
             judged = judge_worth(both, candidates, before[: len(old)], config, targets, judging, progress)
-        return _counted(release.version, fresh, len(old), candidates, after, config, gain, judged)
+        return choices.told(release.version, gain, judged)
 
 
 # ---------------------------------------------------------------- the dry refresh
@@ -169,18 +164,16 @@ def _settings(manifest: Mapping[str, Any], new: Sequence[str]) -> Config:
 
 
 def _copy_fitted(previous: Previous, old_work: str, scratch: str) -> None:
-    """What the release fitted and stages look up in their own work folder: models of scorers, and topics."""
+    """What stages look up in their own output folder: models of scorers, topics, and what must be forgotten."""
     paths = [ref.path for ref in previous.quality.scorers if ref.settings.kind == "content"] if previous.quality else []
     paths += [model_path("", previous.topics).lstrip("/")] if previous.topics else []
-    for path in paths:
-        if storage.exists(storage.join(old_work, path)):
-            _copy(storage.join(old_work, path), storage.join(scratch, path))
-
-
-def _copy(path: str, to: str) -> None:
-    if not storage.exists(to):
-        with storage.open_input(path) as file:
-            storage.write_content(to, file.read())
+    pairs = [(storage.join(old_work, path), storage.join(scratch, path)) for path in paths]
+    record, to = forgotten.folder_of(old_work), forgotten.folder_of(scratch)
+    pairs += [(storage.join(record, name), storage.join(to, name)) for name in forgotten.record_files(old_work)]
+    for path, copied in pairs:
+        if storage.exists(path) and not storage.exists(copied):
+            with storage.open_input(path) as file:
+                storage.write_content(copied, file.read())
 
 
 def _measure(engine: Threads, folder: str, previous: Previous, last: str, progress: Tell) -> list[ShardFiles]:
@@ -197,135 +190,121 @@ def _measure(engine: Threads, folder: str, previous: Previous, last: str, progre
     return run.measure_and_decide()
 
 
-def _decide(engine: Threads, files: Sequence[ShardFiles], work: str, progress: Tell) -> list[ShardFiles]:
+def _decide(engine: Threads, files: list[ShardFiles], work: str, progress: Tell) -> list[ShardFiles]:
     """Filters and copies, decided over old and new."""
-    config, found = engine.config, list(files)
-    rows = sum(one.shard.rows or 0 for one in files)
-
-    def decide(stage: str, into: str) -> None:
-        outputs = engine.rounds(STAGES[stage], lambda _: False, rows, all_files=found, work=work)
-        found[:] = [replace(one, **{into: output}) for one, output in zip(found, outputs, strict=True)]
-
+    config = engine.config
     progress("finding copies")
     if config.filter.order == "before":
-        decide("filter", "filters")
+        files = _with_outputs(engine, "filter", "filters", files, work)
     if near_duplicates_wanted(config):
-        decide("duplicates", "duplicates")
+        files = _with_outputs(engine, "duplicates", "duplicates", files, work)
     if config.counts_copies or forgotten.load_requests(work):
-        decide("copies", "copies")
-    check_left(found, config)
-    return found
+        files = _with_outputs(engine, "copies", "copies", files, work)
+    check_left(files, config)
+    return files
 
 
-def _choose(engine: Threads, files: Sequence[ShardFiles], work: str) -> list[ShardFiles]:
+def _choose(engine: Threads, files: list[ShardFiles], work: str) -> list[ShardFiles]:
     """One choice over these shards at the release's budget, with their masks."""
-    config, rows = engine.config, sum(one.shard.rows or 0 for one in files)
-    given = {"work": work, "previous": Previous(), "log": lambda line: None}
-    prices = engine.rounds(STAGES["prices"], lambda _: False, rows, all_files=list(files), **given)
-    found = [replace(one, masks=mask_shard(one, prices.output, config, work)) for one in files]
-    if config.filter.order == "before":
-        return found
-    outputs = engine.rounds(STAGES["filter"], lambda _: False, rows, all_files=found, work=work)
-    return [replace(one, filters=output) for one, output in zip(found, outputs, strict=True)]
+    prices = _rounds(engine, "prices", files, work, previous=Previous(), log=lambda line: None).output
+    found = [replace(one, masks=mask_shard(one, prices, engine.config, work)) for one in files]
+    return found if engine.config.filter.order == "before" else _with_outputs(engine, "filter", "filters", found, work)
+
+
+def _with_outputs(engine: Threads, stage: str, into: str, files: list[ShardFiles], work: str) -> list[ShardFiles]:
+    outputs = _rounds(engine, stage, files, work)
+    return [replace(one, **{into: output}) for one, output in zip(files, outputs, strict=True)]
+
+
+def _rounds(engine: Threads, stage: str, files: list[ShardFiles], work: str, **given: Any) -> Any:
+    rows = sum(one.shard.rows or 0 for one in files)
+    return engine.rounds(STAGES[stage], lambda _: False, rows, all_files=files, work=work, **given)
 
 
 # ---------------------------------------------------------------- both choices
 
 
-def _selected(files: ShardFiles, candidates: Candidates) -> np.ndarray:
-    """(N,) how often each candidate of a shard is taken by its masks."""
-    assert files.masks is not None
-    masks = storage.read_table(files.masks.path)
-    column = "repeat" if "repeat" in masks.column_names else "selected"
-    return masks[column].to_numpy().astype(np.int64)[candidates.index]
+def _taken(shards: Sequence[ShardFiles], candidates: Sequence[Candidates]) -> list[np.ndarray]:
+    """Of each shard (N,) how often each of its candidates is taken by its masks."""
+    taken = []
+    for files, own in zip(shards, candidates, strict=False):
+        masks = storage.read_table(required(files.masks).path)
+        column = "repeat" if "repeat" in masks.column_names else "selected"
+        taken.append(masks[column].to_numpy().astype(np.int64)[own.index])
+    return taken
 
 
-def _gain(
-    candidates: Sequence[Candidates], before: Sequence[np.ndarray], after: Sequence[np.ndarray], config: Config
-) -> float | None:
-    """The objective of the choice from both, less that of the choice from the old, both by the pool of both."""
-    if sum(map(len, candidates)) > JOINT_DOCUMENTS:
-        return None
-    with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-        problem = make_problem(gather_pool(candidates, config.selection, folder), config.select)
-        values = [problem.objective.evaluate(torch.from_numpy(np.concatenate(mask))) for mask in (after, before)]
-    return values[0].objective - values[1].objective
+@dataclass(frozen=True)
+class _Choices:
+    """The choice from both and that from the old alone, by shard: the old, then the new from `first` on."""
 
+    shards: Sequence[ShardFiles]  # as the choice from both left them
+    candidates: Sequence[Candidates]
+    after: Sequence[np.ndarray]  # how often the choice from both takes each candidate
+    before: Sequence[np.ndarray]  # the same of the choice from the old
+    first: int
+    config: Config
 
-# ---------------------------------------------------------------- what is told
+    def gain(self) -> float | None:
+        """The objective of the choice from both, less that of the choice from the old, both by the pool of both."""
+        if sum(map(len, self.candidates)) > JOINT_DOCUMENTS:
+            return None
+        with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
+            problem = make_problem(gather_pool(self.candidates, self.config.selection, folder), self.config.select)
+            masks = (torch.from_numpy(np.concatenate(mask)) for mask in (self.after, self.before))
+            after, before = (problem.objective.evaluate(mask).objective for mask in masks)
+        return after - before
 
+    def told(self, version: str, gain: float | None, judged: JudgedWorth | None) -> Worth:
+        """All that is said."""
+        tokens, chosen = (np.concatenate([one.tokens for one in self.candidates]), np.concatenate(self.after))
+        new = np.arange(len(tokens)) >= sum(map(len, self.candidates[: self.first]))
+        quality = np.concatenate([one.quality for one in self.candidates])
+        spent, select = max(float((tokens * chosen).sum()), 1.0), self.config.select
+        return Worth(
+            release=version,
+            rows=sum(files.shard.rows or 0 for files in self.shards[self.first :]),
+            lost=dict(self._lost().most_common()),
+            added=int(new.sum()),
+            added_tokens=int(tokens[new].sum()),
+            quality={"new": _described(quality[new]), "old": _described(quality[~new])},
+            budget=float((select.budget_tokens or select.budget_documents) or 0),
+            in_tokens=self.config.selection.in_tokens,
+            pool_share=float(tokens[new].sum() / max(tokens.sum(), 1)),
+            taken_share=float((tokens * chosen)[new].sum() / spent),
+            taken=int((chosen[new] > 0).sum()),
+            gain=gain,
+            groups={column: found for column in COLUMNS if (found := self._groups(column, spent))},
+            judged=judged,
+        )
 
-def _counted(
-    version: str,
-    fresh: Sequence[ShardFiles],
-    first: int,
-    candidates: Sequence[Candidates],
-    after: Sequence[np.ndarray],
-    config: Config,
-    gain: float | None,
-    judged: JudgedWorth | None,
-) -> Worth:
-    """candidates, after: of all shards, those of the new from `first` on."""
-    own, taken = candidates[first:], after[first:]
-    tokens, chosen = (np.concatenate([one.tokens for one in candidates]), np.concatenate(after))
-    new = np.arange(len(tokens)) >= sum(map(len, candidates[:first]))
-    quality = np.concatenate([one.quality for one in candidates])
-    spent = max(float((tokens * chosen).sum()), 1.0)
-    return Worth(
-        release=version,
-        rows=sum(files.shard.rows or 0 for files in fresh),
-        lost=dict(_lost(fresh, own).most_common()),
-        added=int(new.sum()),
-        added_tokens=int(tokens[new].sum()),
-        quality={"new": _described(quality[new]), "old": _described(quality[~new])},
-        budget=float((config.select.budget_tokens or config.select.budget_documents) or 0),
-        in_tokens=config.selection.in_tokens,
-        pool_share=float(tokens[new].sum() / max(tokens.sum(), 1)),
-        taken_share=float((tokens * chosen)[new].sum() / spent),
-        taken=int((chosen[new] > 0).sum()),
-        gain=gain,
-        groups={column: found for column in COLUMNS if (found := _groups(fresh, own, taken, config, column, spent))},
-        judged=judged,
-    )
+    def _lost(self) -> Counter[str]:
+        """Rows that are none of the new documents: in quarantine, or by what filter or duplicate they fell."""
+        found: Counter[str] = Counter()
+        for files, own in zip(self.shards[self.first :], self.candidates[self.first :], strict=True):
+            reasons = storage.read_table(required(files.index).path, ["reason"])["reason"].drop_null()
+            found.update(f"quarantine: {reason}" for reason in reasons.to_pylist())
+            found.update(str(reason).removeprefix("filter:") for reason in own.reason if reason is not None)
+        return found
 
-
-def _lost(fresh: Sequence[ShardFiles], own: Sequence[Candidates]) -> Counter[str]:
-    """Rows that are none of the new documents: in quarantine, or by what filter or duplicate they fell."""
-    found: Counter[str] = Counter()
-    for files, candidates in zip(fresh, own, strict=True):
-        assert files.index is not None
-        reasons = storage.read_table(files.index.path, ["reason"])["reason"].drop_null()
-        found.update({f"quarantine: {item['values']}": item["counts"] for item in pc.value_counts(reasons).to_pylist()})
-        found.update(str(reason).removeprefix("filter:") for reason in candidates.reason if reason is not None)
-    return found
+    def _groups(self, column: str, spent: float) -> list[GroupWorth]:
+        sums: dict[str, np.ndarray] = {}
+        new = zip(*(each[self.first :] for each in (self.shards, self.candidates, self.after)), strict=True)
+        for files, own, chosen in new:
+            if column in shard_schema(files.shard, self.config).names or (column == "topic" and files.topics):
+                read = read_documents(files, self.config, [column])
+                values = np.array([value or "(none)" for batch in read for value in batch[column].to_pylist()], object)
+                amounts = np.stack([np.ones(len(own)), own.tokens, chosen > 0, own.tokens * chosen], axis=1)
+                for value, amount in zip(values[own.index], amounts, strict=True):
+                    sums[value] = sums.get(value, 0) + amount
+        rows = []
+        for value, amount in sums.items():
+            documents, tokens, picked, spending = map(int, amount)
+            rows.append(GroupWorth(value, documents, tokens, picked, spending, spending / spent))
+        return sorted(rows, key=lambda row: (-row.chosen_tokens, -row.tokens, row.value))
 
 
 def _described(quality: np.ndarray) -> dict[str, float]:
     if not len(quality):
         return {}
     return {"mean": float(quality.mean())} | {f"p{p}": float(np.percentile(quality, p)) for p in PERCENTILES}
-
-
-def _groups(
-    fresh: Sequence[ShardFiles],
-    own: Sequence[Candidates],
-    taken: Sequence[np.ndarray],
-    config: Config,
-    column: str,
-    spent: float,
-) -> list[GroupWorth]:
-    sums: dict[str, np.ndarray] = {}
-    for files, candidates, chosen in zip(fresh, own, taken, strict=True):
-        if column not in shard_schema(files.shard, config).names and not (column == "topic" and files.topics):
-            continue
-        read = read_documents(files, config, [column])
-        values = np.array([value or "(none)" for batch in read for value in batch[column].to_pylist()], object)
-        sizes = candidates.tokens
-        amounts = np.stack([np.ones(len(sizes)), sizes, chosen > 0, sizes * chosen], axis=1)
-        for value, amount in zip(values[candidates.index], amounts, strict=True):
-            sums[value] = sums.get(value, 0) + amount
-    rows = []
-    for value, amount in sums.items():
-        documents, tokens, picked, spending = (int(number) for number in amount)
-        rows.append(GroupWorth(value, documents, tokens, picked, spending, spending / spent))
-    return sorted(rows, key=lambda row: (-row.chosen_tokens, -row.tokens, row.value))

@@ -23,37 +23,30 @@ def lead(found: Worth) -> str:
 
 def tables(found: Worth) -> list[Table]:
     """What became of the rows, quality, what is taken by topic and language, and what judges say."""
-    rows = [[why.replace("_", " "), count(rows)] for why, rows in found.lost.items()]
-    made: list[Table] = [
-        ("Rows read", ["", "rows"], [["read", count(found.rows)], *rows, ["new documents", count(found.added)]])
-    ]
+    lost = [[why.replace("_", " "), count(rows)] for why, rows in found.lost.items()]
+    rows = [["read", count(found.rows)], *lost, ["new documents", count(found.added)]]
     heads = list(found.quality["old"])
     qualities = [
-        [f"{which} documents", *(number(own[name]) for name in heads)] for which, own in found.quality.items() if own
+        [f"{name} documents", *(number(own[head]) for head in heads)] for name, own in found.quality.items() if own
     ]
+    made: list[Table] = [("Rows read", ["", "rows"], rows)]
     made.append(("Quality, on the release's scale", ["", *heads], qualities))
     for column, groups in found.groups.items():
-        own = [
+        rows = [
             [row.value, count(row.documents), count(row.tokens), count(row.chosen), percent(row.share, 2)]
             for row in groups[:SHOWN]
         ]
-        made.append((f"Taken, by {column}", [column, "new documents", "tokens", "chosen", "of the choice"], own))
+        made.append((f"Taken, by {column}", [column, "new documents", "tokens", "chosen", "of the choice"], rows))
     if found.judged:
-        judges = found.judged.judges
-        head = ["judge", "bits a byte", "says", *judges[0].targets, "controls"]
-        rows = [
-            [
-                judge.judge,
-                f"{judge.difference:+.4f} ± {judge.half_width:.4f}",
-                judge.says,
-                *(f"{value:+.4f}" for value in judge.targets.values()),
-                ", ".join(name for name, passed in judge.controls.items() if not passed) or "passed",
-            ]
-            for judge in judges
-        ]
+        rows = []
+        for judge in found.judged.judges:
+            bits = f"{judge.difference:+.4f} ± {judge.half_width:.4f}"
+            failed = ", ".join(name for name, passed in judge.controls.items() if not passed)
+            each = (f"{value:+.4f}" for value in judge.targets.values())
+            rows.append([judge.judge, bits, judge.says, *each, failed or "passed"])
+        head = ["judge", "bits a byte", "says", *found.judged.judges[0].targets, "controls"]
         bytes_ = f"{count(found.judged.bytes)} bytes, of which {count(found.judged.new_bytes)} are new"
-        title = f"Read with the new, minus without: {bytes_}; less is better"
-        made.append((title, head, rows))
+        made.append((f"Read with the new, minus without: {bytes_}; less is better", head, rows))
     return made
 
 
@@ -61,10 +54,5 @@ def write_worth(folder: str, found: Worth) -> dict[str, str]:
     """Writes worth.json and worth.md; returns their paths."""
     paths = {"data": storage.join(folder, "worth.json"), "page": storage.join(folder, "worth.md")}
     storage.write_json(paths["data"], found.as_json())
-    storage.write_content(paths["page"], as_markdown(found))
+    storage.write_content(paths["page"], markdown(f"# Worth\n\n{lead(found)}", tables(found)))
     return paths
-
-
-def as_markdown(found: Worth) -> str:
-    """The page."""
-    return markdown(f"# Worth\n\n{lead(found)}", tables(found))

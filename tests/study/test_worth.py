@@ -18,7 +18,7 @@ from datamask.filter import forgotten
 from datamask.run import curate
 from datamask.study.worth import Worth, find_worth
 from datamask.study.worth_judged import JudgedWorth, JudgeSays, WorthJudging
-from datamask.study.worth_page import as_markdown, lead
+from datamask.study.worth_page import lead, write_worth
 from tests.flows.conftest import SMALL, documents, write_shard
 
 BUDGET = "select.token_ratio=0.3"
@@ -139,7 +139,9 @@ def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) ->
         ("not told apart", 0.01, "not worth adding"),
     ],
 )
-def test_what_is_said_follows_the_judges_and_the_choice(found: Worth, says: str, taken: float, expected: str) -> None:
+def test_what_is_said_follows_the_judges_and_the_choice(
+    found: Worth, tmp_path: Path, says: str, taken: float, expected: str
+) -> None:
     passed = dict.fromkeys(("A/A", "words shuffled", "planted junk"), True)
     judge = JudgeSays("coder", 0.0, 0.1, says, passed, {"quiz": 0.0})
     failed = JudgeSays("n-grams", 0.0, 0.1, "worse", passed | {"A/A": False}, {"quiz": 0.0})
@@ -147,4 +149,4 @@ def test_what_is_said_follows_the_judges_and_the_choice(found: Worth, says: str,
 
     told = replace(found, judged=JudgedWorth(1000, 200, (judge, failed)), pool_share=0.1, taken_share=taken)
     assert told.says == expected and told.as_json()["says"] == expected
-    assert lead(told).startswith(expected) and "| coder |" in as_markdown(told)
+    assert lead(told).startswith(expected) and "| coder |" in Path(write_worth(str(tmp_path), told)["page"]).read_text()

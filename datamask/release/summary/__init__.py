@@ -1,6 +1,5 @@
 """What a corpus is made of, for the public: the summary that the EU's AI Act asks for, and Croissant metadata."""
 
-from datamask.release.summary.facts import summarise
-from datamask.release.summary.write import FILES, render_summary, summary_files, write_summary
+from datamask.release.summary.write import FILES, publish_files, render_summary, summary_files
 
-__all__ = ["FILES", "render_summary", "summarise", "summary_files", "write_summary"]
+__all__ = ["FILES", "publish_files", "render_summary", "summary_files"]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from datamask.config import Statement, validate
 from datamask.corpus.web_addresses import hosts_of
-from datamask.duck import connect, insert
+from datamask.duck import connect
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "500MB"  # of the counts; more are spilled
@@ -51,10 +51,11 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
     total = draft["conservation"]["total"]
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         columns = _count(draft, ReleaseFolder(folder, "", draft["key"]), connection)
-        counted = {label: _listed(connection, label) for label in LABELS if label != "domains"}
+        counted = {label: _listed(connection, label) for label in LABELS if label not in ("domains", "dates")}
+        query = "SELECT min(value), max(value) FROM counts WHERE label = 'dates'"
+        [(first, last)] = connection.execute(query).fetchall()
         domains = _domains(connection, settings.release.small_enterprise)
-        [(documents, size)] = _sums(connection, "all")
-    dates = [one["value"] for one in counted.pop("dates")]
+        [(documents, size)] = _sums(connection, "every")
     return {
         "template": "Article 53(1)(d) of Regulation (EU) 2024/1689, template of 24 July 2025",
         "name": settings.release.name,
@@ -67,7 +68,7 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
             "tokens": total["tokens_selected"],
             "band": next(name for most, name in BANDS if total["tokens_selected"] < most),
         },
-        "dates": {"first": min(dates), "last": max(dates)} if dates else None,
+        "dates": {"first": first, "last": last} if first else None,
         "columns": columns,
         **counted,
         "licence": settings.release.license,
@@ -104,20 +105,19 @@ def _count(
     connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, copies INT, documents BIGINT, bytes BIGINT)")
     for path in (file["path"] for file in draft["files"] if file["path"].startswith("data/")):
         for batch in release.batches(path, ["text", *columns, *["repeat"] * repeated], rows=ROWS):
-            facts = {"all": pa.nulls(batch.num_rows, pa.string())}
+            facts = {"every": pa.nulls(batch.num_rows, pa.string())}
             facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
             if found["domains"]:
                 facts["domains"] = hosts_of(facts["domains"])
             if found["dates"]:
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
-            sizes = pc.binary_length(batch["text"]).cast(pa.int64())
             copies = batch["repeat"] if repeated else pa.array([1] * batch.num_rows, pa.int32())
-            for label, values in facts.items():
-                sums = pa.table({"value": values, "copies": copies, "bytes": sizes}).group_by(["value", "copies"])
-                rows = sums.aggregate([("bytes", "count"), ("bytes", "sum")])
-                labels = pa.repeat(label, rows.num_rows)
-                columns_ = [labels, rows["value"], rows["copies"], rows["bytes_count"], rows["bytes_sum"]]
-                insert(connection, "counts", pa.table(columns_, ["label", "value", "copies", "documents", "bytes"]))
+            rows = pa.table({**facts, "copies": copies, "bytes": pc.binary_length(batch["text"])})
+            connection.register("rows", rows)
+            for label in facts:
+                sums = f"SELECT '{label}', {label}, copies, count(*), sum(bytes) FROM rows GROUP BY ALL"
+                connection.execute(f"INSERT INTO counts {sums}").fetchall()
+            connection.unregister("rows")
     return found
 
 
@@ -133,9 +133,8 @@ def _sums(connection: duckdb.DuckDBPyConnection, label: str, more: str = "", val
 
 
 def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST) -> list[dict[str, Any]]:
-    """Values by size, the largest first; of dates all."""
-    limit = f"WHERE value IS NOT NULL GROUP BY value ORDER BY 3 DESC, 1 LIMIT {10**9 if label == 'dates' else most}"
-    rows = _sums(connection, label, limit, "value,")
+    """Values by size, the largest first."""
+    rows = _sums(connection, label, f"WHERE value IS NOT NULL GROUP BY value ORDER BY 3 DESC, 1 LIMIT {most}", "value,")
     return [{"value": value, "documents": documents, "bytes": size} for value, documents, size in rows]
 
 

@@ -12,7 +12,6 @@ from datamask import storage
 from datamask.config import validate
 from datamask.release.card import NOTES, one_line, template_environment
 from datamask.release.printing import size
-from datamask.release.release_folder import Staged
 from datamask.release.summary.facts import summarise
 
 FILES = ("summary.md", "summary.json", "croissant.json")
@@ -34,11 +33,6 @@ KINDS = {
     "(large_)?string": "sc:Text", "u?int": "sc:Integer", "float|double|halffloat": "sc:Float", "bool": "sc:Boolean",
     "timestamp": "sc:DateTime", "date": "sc:Date",
 }  # fmt: skip  # Arrow's types, and the format's
-
-
-def write_summary(staged: Staged, draft: Mapping[str, Any]) -> None:
-    """Writes them into the staged release, from its draft and data files alone."""
-    publish_files(staged.folder, summary_files(draft, staged.folder))
 
 
 def publish_files(folder: str, files: Mapping[str, str]) -> None:

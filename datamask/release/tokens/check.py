@@ -65,11 +65,7 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
     text = content(TOKENIZER).decode("utf-8", "replace")
     tokenizer = tokenizer_of(done.tokenizer["name"], text, None, done.tokenizer["end"])
     layout = LAYOUTS[done.layout]
-    if (tokenizer.sha256, tokenizer.end_id, layout.width(tokenizer.vocabulary)) != (
-        done.tokenizer["sha256"],
-        done.tokenizer["end_id"],
-        done.width,
-    ):
+    if (tokenizer.said, layout.width(tokenizer.vocabulary)) != (dict(done.tokenizer), done.width):
         return [*found, f"{TOKENIZER} is not the tokenizer that {RECORD} names"]
     expected = _expected(done, release, tokenizer)
     bounds, sums = cut_bounds(expected["order"], done.cuts), np.zeros(2, np.int64)

@@ -34,6 +34,11 @@ class FoundTokenizer:
         """Of its tokenizer.json."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """What tokens.json says of it."""
+        return {"name": self.name, "sha256": self.sha256, "end": self.end, "end_id": self.end_id}
+
 
 def find_tokenizer(name: str, end: str | None = None) -> FoundTokenizer:
     """The tokenizer of that name, and the token that ends a document: `end`, or its configuration's eos_token, or the

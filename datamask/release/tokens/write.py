@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import ConfigError, DamagedFileError
-from datamask.maps import Mapper, Threads, deal_laid, partition_of, read_dealt, rounds
+from datamask.maps import Mapper, Threads, deal_laid, gather, partition_of, rounds
 from datamask.models.tokens import DocumentTokenizer
-from datamask.release.data_files import REPEAT, WrittenFile
+from datamask.release.data_files import REPEAT, WrittenFile, written
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
@@ -33,7 +33,7 @@ from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer
 FORMAT = "datamask tokens 1"
 RECORD = "tokens.json"
 TOKENIZER = "tokenizer.json"
-ITEM_BYTES = 64 << 20  # of text tokenised by one call of the first round
+ITEM_BYTES = 64 << 20  # of rows tokenised by one call of the first round
 BATCH_ROWS = 1000
 THREADS = 8  # of a plain call, at most
 GAMMA, FIRST, SECOND = (
@@ -86,11 +86,7 @@ class _Round:
     release: ReleaseFolder
     tokenizer: FoundTokenizer
     work: str  # what the rounds hand on
-    target: str
-    layout: str
-    width: str
-    seed: int
-    cuts: int
+    plan: Tokens  # without its files
     parts: int = 0
 
 
@@ -116,25 +112,23 @@ def write_tokens(
         raise ConfigError(f"{release.path} lies in no output folder; say where tokens go: --to FOLDER", next=["--to"])
     to = to or storage.join(out, "tokens")
     found = find_tokenizer(tokenizer, options.end)
-    layout, manifest = LAYOUTS[options.format], release.manifest()
+    manifest = release.manifest()
     cuts = max(1, -(-manifest["conservation"]["total"]["tokens_selected"] // options.file_tokens))
-    said = {"name": found.name, "sha256": found.sha256, "end": found.end, "end_id": found.end_id}
-    width = layout.width(found.vocabulary)
-    plan = Tokens("", manifest["key"], options.format, said, width, options.seed, cuts, 0, 0, ())
-    target = storage.join(to, f"{options.format}-{plan.key}")
-    if done := read_record(target):
+    width = LAYOUTS[options.format].width(found.vocabulary)
+    plan = Tokens("", manifest["key"], options.format, found.said, width, options.seed, cuts, 0, 0, ())
+    plan = replace(plan, folder=storage.join(to, f"{options.format}-{plan.key}"))
+    if done := read_record(plan.folder):
         return replace(done, new=False)
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
     with rounds(storage.join(to, ".work"), "tokens", plan.key) as work:
-        state = _Round(release, found, work, target, options.format, width, options.seed, cuts)
-        items = data_runs(release)
+        state, items = _Round(release, found, work, plan), data_runs(release)
         maps(_tokenise, state, [(n, *item[:3]) for n, item in enumerate(items)], [item[3] for item in items])
-        written = maps(_gather, replace(state, parts=len(items)), range(cuts))
-        files = [file for one in written for file in one]
-        files.append(_published(target, TOKENIZER, found.text.encode()))
+        made = maps(_gather, replace(state, parts=len(items)), range(cuts))
+        files = [file for one in made for file in one]
+        files += _published(plan.folder, {TOKENIZER: found.text.encode()})
         documents, tokens = (sum(file.get(name, 0) for file in files) for name in ("documents", "tokens"))
-        done = replace(plan, folder=target, documents=documents, tokens=tokens, files=tuple(files))
-        storage.write_json(storage.join(target, RECORD), done.record())
+        done = replace(plan, documents=documents, tokens=tokens, files=tuple(files))
+        storage.write_json(storage.join(plan.folder, RECORD), done.record())
     return done
 
 
@@ -148,14 +142,13 @@ def read_record(folder: str) -> Tokens | None:
         facts = {name: value for name, value in record.items() if name not in ("format", "key", "files")}
         found = Tokens(folder, files=tuple(record["files"]), **facts)
         [file[name] for file in found.files for name in ("path", "bytes", "sha256")]
-        sound = record["key"] == found.key and found.layout in LAYOUTS and found.cuts > 0
+        if record["key"] == found.key and found.layout in LAYOUTS and found.cuts > 0:
+            return found
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        raise DamagedFileError(f"{folder}/{RECORD} was edited or describes no tokens; remove the folder, write it anew")
-    return found
+        pass
+    raise DamagedFileError(f"{folder}/{RECORD} was edited or describes no tokens; remove the folder, write it anew")
 
 
 def order_keys(seed: int, shard: str, rows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -180,19 +173,17 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def data_runs(release: ReleaseFolder) -> list[tuple[str, int, int, int]]:
-    """(data file, first row group, last + 1, rows) of runs of about ITEM_BYTES of text."""
+    """(data file, first row group, last + 1, rows) of runs of about ITEM_BYTES."""
     found = []
     for item in release.manifest()["files"]:
         if not item["path"].startswith("data/"):
             continue
         with release.opened(item["path"]) as (_, file):
-            text = [file.metadata.schema.column(n).path for n in range(len(file.metadata.schema))].index("text")
-            groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-            first = held = rows = 0
-            for number, group in enumerate(groups, 1):
-                held += group.column(text).total_uncompressed_size
-                rows += group.num_rows
-                if held >= ITEM_BYTES or number == len(groups):
+            last, first, held, rows = file.metadata.num_row_groups, 0, 0, 0
+            for number in range(1, last + 1):
+                group = file.metadata.row_group(number - 1)
+                held, rows = held + group.total_byte_size, rows + group.num_rows
+                if held >= ITEM_BYTES or number == last:
                     found.append((item["path"], first, number, rows))
                     first, held, rows = number, 0, 0
     return found
@@ -234,17 +225,17 @@ def _tokenise(state: _Round, item: tuple[int, str, int, int]) -> None:
         for shard in pc.unique(batch["shard"]).to_pylist():
             mine = pc.equal(batch["shard"], shard).to_numpy(zero_copy_only=False)
             rows = batch["chunk_id"].to_numpy()[mine]
-            order[np.repeat(mine, times)] = order_keys(state.seed, shard, rows, times[mine])
+            order[np.repeat(mine, times)] = order_keys(state.plan.seed, shard, rows, times[mine])
         keys.append(order)
-        pieces = np.split(found.astype(state.width), np.cumsum(sizes)[:-1])
+        pieces = np.split(found.astype(state.plan.width), np.cumsum(sizes)[:-1])
         ids += [piece for piece, count in zip(pieces, times, strict=True) for _ in range(count)]
         lengths.append(np.repeat(sizes, times) + 1)
     documents = np.empty(sum(map(len, keys)), DOCUMENT)
     documents["order"] = np.concatenate([np.zeros(0, np.uint64), *keys])
     documents["length"] = np.concatenate([np.zeros(0, np.int64), *lengths])
     ranks = np.argsort(documents["order"], kind="stable")
-    documents, end = documents[ranks], np.array([state.tokenizer.end_id], state.width)
-    bounds = cut_bounds(documents["order"], state.cuts)
+    documents, end = documents[ranks], np.array([state.tokenizer.end_id], state.plan.width)
+    bounds = cut_bounds(documents["order"], state.plan.cuts)
     ends = np.concatenate([[0], np.cumsum(documents["length"], dtype=np.int64)])
     laid = np.concatenate([end[:0], *(piece for rank in ranks for piece in (ids[rank], end))])
     deal_laid(f"{place}.tokens", laid, ends[bounds])
@@ -260,38 +251,36 @@ def _part(state: _Round, number: int) -> str:
 
 def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
     """The files of one cut of the order, as `tokens.json` lists them; none where no document falls into it."""
-    record = storage.join(state.work, f"cut-{cut:06d}.json")
+    plan, record = state.plan, storage.join(state.work, f"cut-{cut:06d}.json")
     if storage.exists(record):
         files: list[dict[str, Any]] = storage.read_json(record)
-        if all(storage.size_of(storage.join(state.target, file["path"])) == file["bytes"] for file in files):
+        if all(storage.size_of(storage.join(plan.folder, file["path"])) == file["bytes"] for file in files):
             return files
     parts = [_part(state, number) for number in range(state.parts)]
-    documents = np.concatenate([read_dealt(f"{part}.documents", DOCUMENT, cut, cut + 1)[0] for part in parts])
-    tokens = np.concatenate([read_dealt(f"{part}.tokens", state.width, cut, cut + 1)[0] for part in parts])
+    documents = gather([f"{part}.documents" for part in parts], DOCUMENT, cut)
+    tokens = gather([f"{part}.tokens" for part in parts], plan.width, cut)
     if not len(documents):
         return []
     ends = np.cumsum(documents["length"], dtype=np.int64)
     starts, ranks = ends - documents["length"], np.argsort(documents["order"], kind="stable")
-    lengths = documents["length"][ranks].astype(np.int64)
-    layout, stem = LAYOUTS[state.layout], f"tokens_{cut:05d}"
-    little = np.ascontiguousarray(tokens, np.dtype(state.width).newbyteorder("<"))
-    path, digest = f"{stem}{layout.tokens}", hashlib.sha256()
-    with storage.publish(storage.join(state.target, path)) as temporary, temporary.open("wb") as file:
-        pieces = (little[starts[rank] : ends[rank]].tobytes() for rank in ranks)
-        size = 0
-        for piece in [layout.header(len(tokens), state.width), *pieces]:
-            digest.update(piece)
-            size += file.write(piece)
-    sums = {"documents": len(documents), "tokens": len(tokens)}
-    files = [{**WrittenFile(path, size, digest.hexdigest()).to_json(), **sums}]
-    index = layout.render_index(lengths, state.width)
-    others = layout.beside(len(tokens), state.width, state.tokenizer.name)
-    for ending, data in {layout.index: index, **others}.items():
-        files.append(_published(state.target, f"{stem}{ending}", data))
+    layout, stem, lengths = LAYOUTS[plan.layout], f"tokens_{cut:05d}", documents["length"][ranks].astype(np.int64)
+    little = np.ascontiguousarray(tokens, np.dtype(plan.width).newbyteorder("<"))
+    found: list[WrittenFile] = []
+    with written(plan.folder, f"{stem}{layout.tokens}", found) as temporary, temporary.open("wb") as file:
+        file.write(layout.header(len(tokens), plan.width))
+        for rank in ranks:
+            file.write(little[starts[rank] : ends[rank]].data)
+    files = [{**found[0].to_json(), "documents": len(documents), "tokens": len(tokens)}]
+    beside = layout.beside(len(tokens), plan.width, state.tokenizer.name)
+    beside = {layout.index: layout.render_index(lengths, plan.width), **beside}
+    files += _published(plan.folder, {f"{stem}{ending}": data for ending, data in beside.items()})
     storage.write_json(record, files)
     return files
 
 
-def _published(folder: str, path: str, data: bytes) -> dict[str, Any]:
-    storage.write_content(storage.join(folder, path), data)
-    return WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()).to_json()
+def _published(folder: str, files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    found: list[WrittenFile] = []
+    for path, data in files.items():
+        with written(folder, path, found) as temporary:
+            temporary.write_bytes(data)
+    return [file.to_json() for file in found]
