@@ -35,6 +35,14 @@ APART = {
         "#[derive(Parser)]\n#[command(author)]\nstruct Cli {\n    name: String,\n}\nfn main() { Cli::parse(); }\n",
         "#[derive(Parser)]\n#[clap(author)]\nstruct Cli {\n    name: String,\n}\nfn main() { Cli::parse(); }\n",
     ),
+    "names below a docstring": tuple(
+        f'"""\nThe gate answers as its table says, for two inputs.\n"""\ndef {gate}(a, b):\n    return a\n'
+        for gate in ("disjunction", "difference")
+    ),
+    "Vim's comments": (
+        '" Vim filetype plugin\n" Language: swiftgyb\n" Maintainer: nobody\n\nruntime! ftplugin/swift.vim\n',
+        '" Vim filetype plugin\n" Language: swift\n" Maintainer: nobody\n\nruntime! ftplugin/c.vim\n',
+    ),
     "escapes": (r"    '\xa4'  # CURRENCY" + "\n", r"    '\xa6'  # CURRENCY" + "\n"),
 }
 ALIKE = {
