@@ -25,8 +25,7 @@ _NO_CODE = re.compile(rf"{_DOCSTRING}|{_COMMENT.pattern}", _COMMENT.flags)
 
 
 def are_programs(texts: Sequence[str]) -> np.ndarray:
-    """(texts,) bool: which are source code, comments and docstrings left out or not, or little more than a comment above
-    a program."""
+    """(texts,) bool: source code, comments and docstrings left out or not, or little but a comment above it."""
     found = np.array([_headed(text) for text in texts], bool)
     begun = [text[:READ] for text in texts]
     more = [text[: 4 * READ] for text in texts]
