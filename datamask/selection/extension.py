@@ -136,7 +136,11 @@ def refill_prices(
     _check(config, "filled again")
     ordered = with_their_atoms(all_files, config, work)
     return publish_prices(
-        ordered, config, work, ["refilled", decided.key], lambda state: _refill(ordered, decided, state, maps)
+        ordered,
+        config,
+        work,
+        ["refilled by what fits", decided.key],
+        lambda state: _refill(ordered, decided, state, maps),
     )
 
 
@@ -236,7 +240,7 @@ def _competing(standing: Sequence[Handed], spent: int, in_tokens: bool, folder: 
     selected, price, tokens = (np.concatenate([each[n] for each in held]) for n in (0, 2, 3))
     weight = tokens if in_tokens else np.ones(len(tokens))
     free = max(0.0, spent - float(weight[selected].sum()))
-    others = np.flatnonzero(~selected & ~np.isnan(price))
+    others = np.flatnonzero(~selected & ~np.isnan(price) & (weight <= free))  # a longer one fits nowhere
     order = others[np.argsort(-price[others], kind="stable")]
     room = max(EACH * free, LEAST * (1 if in_tokens else 0.01)) if free else 0.0
     new = np.zeros(len(selected), bool)

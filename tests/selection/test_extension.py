@@ -12,8 +12,8 @@ import pytest
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.errors import InputError
-from datamask.maps import Threads
-from datamask.selection import extend_prices, learn_prices, mask_shard
+from datamask.maps import Threads, hand_on
+from datamask.selection import extend_prices, extension, learn_prices, mask_shard
 from datamask.selection.extension import MustSolve
 from tests.selection.cover.test_stage import texts_of
 from tests.selection.cover.test_stage import write_shard as write_texts
@@ -172,3 +172,11 @@ def test_what_is_not_selected_beside_the_others_is_solved_again(settings, said, 
     prices = storage.Output("prices.parquet", "key", 2)
     with pytest.raises(MustSolve, match=said):
         extend_prices(files, prices, config, work)
+
+
+def test_a_document_longer_than_what_has_come_free_does_not_compete(tmp_path):
+    selected = np.array([True, False, False, False])
+    prices, tokens = np.array([9, 3, 2, np.nan], np.float32), np.array([100.0, 125_000, 8, 5])
+    own = hand_on(str(tmp_path), "stays", selected=selected, probability=prices * 0, price=prices, tokens=tokens)
+    [found] = extension._competing([own], 110, True, str(tmp_path))
+    assert found.read("new")[0].tolist() == [False, False, True, False]
