@@ -129,9 +129,10 @@ def _are(decisions: pa.Table, column: str, value: str) -> np.ndarray:
 
 def told(counts: dict[str, Any], output: str) -> Iterable[str]:
     """What the command says at its end."""
+    again = ", for all was selected again" if counts["left_besides"] else ""
     yield (
         f"forgotten: {several(counts['documents'], 'document')}, {counts['were_chosen']:,} of them in the last "
-        f"release; {counts['entered']:,} took their place, {counts['left_besides']:,} others left"
+        f"release; {counts['entered']:,} took their place, {counts['left_besides']:,} others left{again}"
     )
     if named := counts["left_out"]:
         what = several(len(named), "entry", "entries")
