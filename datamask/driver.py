@@ -77,7 +77,8 @@ class Driver:
         while not all(self.is_over(name) for name in self.stages):
             self._begin_what_can()
             if not self._under_way.total():
-                raise RuntimeError(f"no stage can begin, and these have not run: {self._waiting()}")
+                waiting = [name for name in self.stages if not self.is_over(name)]
+                raise RuntimeError(f"no stage can begin, and these have not run: {waiting}")
             self._take(*self.engine.next(self._events))
         self._begin_what_can()  # looks at the last
 
@@ -113,9 +114,6 @@ class Driver:
     def rows(self) -> int:
         """Of all shards that have not failed."""
         return sum(files.shard.rows or 0 for files in self.files.values())
-
-    def _waiting(self) -> list[str]:
-        return [name for name in self.stages if not self.is_over(name)]
 
     def _begin_what_can(self) -> None:
         for name, stage in self.stages.items():

@@ -90,13 +90,14 @@ class Display:
         if line.stage not in self._tasks:
             self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="", rate="", time="")
         total = (line.total or 1) if line.ended else (line.total or None)
+        colour = "green" if line.ended else "dim" if line.remaining is None else "cyan"
         bars.update(
             self._tasks[line.stage],
             completed=total if line.ended else line.rows,
             total=total,
             state=_state(line),
             rate=_rate(line),
-            time="" if line.is_cached else f"[{_colour(line)}]{_time(line)}",
+            time="" if line.is_cached else f"[{colour}]{_time(line)}",
         )
 
     def _tell(self, line: StageProgress) -> None:
@@ -142,10 +143,6 @@ def _time(line: StageProgress) -> str:
     if line.ended:
         return f"{line.seconds:,.1f} s of work"
     return f"{line.elapsed:,.0f} s so far" if line.remaining is None else f"{line.remaining:,.0f} s to go"
-
-
-def _colour(line: StageProgress) -> str:
-    return "green" if line.ended else "dim" if line.remaining is None else "cyan"
 
 
 def _state(line: StageProgress) -> str:

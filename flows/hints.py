@@ -41,7 +41,8 @@ def for_this_reader() -> Iterator[None]:
         yield
     except DatamaskError as error:
         if deployment.id and len(error.args) == 1 and isinstance(error.args[0], str):
-            error.args = (for_a_deployment(error.args[0], _started_as(), _given()),)
+            started_as = f"{flow_run.get_flow_name()}/{deployment.get_name()}"
+            error.args = (for_a_deployment(error.args[0], started_as, _given()),)
         raise
 
 
@@ -68,10 +69,6 @@ def for_a_deployment(message: str, name: str, given: Mapping[str, Any]) -> str:
         return message
     kept = {key: value for key, value in given.items() if value not in (None, "", {}, False)}
     return f"{message}\nType: prefect deployment run {shlex.quote(name)} {_typed({**kept, **asked})}"
-
-
-def _started_as() -> str:
-    return f"{flow_run.get_flow_name()}/{deployment.get_name()}"
 
 
 def _given() -> dict[str, Any]:

@@ -14,14 +14,7 @@ from datamask.release.printing import print_table as _table
 from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
 from datamask.release.push import upload_release as upload
-from datamask.release.release_folder import (
-    ReleaseFolder,
-    find_release,
-    latest_version,
-    list_versions,
-    version_key,
-    version_path,
-)
+from datamask.release.release_folder import find_release, latest_version, list_versions, release_at
 from datamask.release.tokens.check import verify_tokens
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
@@ -81,8 +74,8 @@ def releases(
     latest = latest_version(out.rstrip("/"))
     rows = []
     for version in versions:
-        path = version_path(out.rstrip("/"), version)
-        manifest = ReleaseFolder(path, version, version_key(version)).manifest()
+        release = release_at(out.rstrip("/"), version)
+        manifest = release.manifest()
         total = manifest["conservation"]["total"]
         rows.append(
             {
@@ -94,27 +87,18 @@ def releases(
                 "read": total["rows"],
                 "bytes": sum(item["bytes"] for item in manifest["files"]),
                 "previous": (manifest["previous"] or {}).get("version"),
-                "path": path,
+                "path": release.path,
             }
         )
     if json_:
         print_json({"releases": rows})
         return
-    _table(
-        ["version", "", "created", "documents", "tokens", "of rows read", "size"],
-        [
-            [
-                r["version"],
-                "latest" if r["latest"] else "",
-                r["created"],
-                r["documents"],
-                r["tokens"],
-                r["read"],
-                _size(r["bytes"]),
-            ]
-            for r in rows
-        ],
-    )
+    names = ("created", "documents", "tokens", "read")
+    told = [
+        [row["version"], "latest" if row["latest"] else "", *(row[name] for name in names), _size(row["bytes"])]
+        for row in rows
+    ]
+    _table(["version", "", "created", "documents", "tokens", "of rows read", "size"], told)
 
 
 def diff(

@@ -27,11 +27,10 @@ from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher
 from datamask.release.release_folder import (
     MANIFEST,
-    ReleaseFolder,
     latest_version,
     list_versions,
     point_latest,
-    version_key,
+    release_at,
     version_path,
 )
 from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
@@ -110,7 +109,7 @@ def survey(out: str) -> Survey:
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
     total: Mapping[str, Any] = {}
     if latest and latest in versions:
-        total = ReleaseFolder(version_path(out, latest), latest, "").manifest()["conservation"]["total"]
+        total = release_at(out, latest).manifest()["conservation"]["total"]
     sizes = _sizes(storage.join(out, "releases"))
     staged = {_key_of(path) for path in _sizes(storage.join(work, "staging"))}
     return Survey(
@@ -147,13 +146,13 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     holding = tuple(
         version
         for version in versions
-        if requests and version != latest and any(forgotten_rows(_release(out, version), requests))
+        if requests and version != latest and any(forgotten_rows(release_at(out, version), requests))
     )
     kept = [version for version in versions if version in versions[-releases:] or version == latest]
     kept = [version for version in kept if version not in holding]
     needed: set[str] = set()
     for version in kept:
-        manifest = ReleaseFolder(version_path(out, version), version, version_key(version)).manifest()
+        manifest = release_at(out, version).manifest()
         needed |= {*_KEY.findall(json.dumps(manifest))}
         corpus = manifest["settings"]["corpus"]
         reading = Config(corpus=Corpus(columns=corpus["columns"], drop=corpus["drop"]))
@@ -167,12 +166,8 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
     gone |= _parts(work, sizes, gone)
     if requests and latest:
-        gone |= {path: sizes[path] for path in work_files(_release(out, latest).manifest(), work, sizes)}
+        gone |= {path: sizes[path] for path in work_files(release_at(out, latest).manifest(), work, sizes)}
     return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)), holding)
-
-
-def _release(out: str, version: str) -> ReleaseFolder:
-    return ReleaseFolder(version_path(out, version), version, version_key(version))
 
 
 def remove(out: str, releases: int = 1) -> Unneeded:
@@ -256,9 +251,7 @@ def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
         if not versions or now is None:
             raise InputError(f"{out} has no release to roll back to")
         if version is None:
-            manifest = (
-                ReleaseFolder(version_path(out, now), now, version_key(now)).manifest() if now in versions else {}
-            )
+            manifest = release_at(out, now).manifest() if now in versions else {}
             before = (manifest.get("previous") or {}).get("version")
             earlier = [one for one in versions if one < now]
             version = before if before in versions else (earlier[-1] if earlier else None)

@@ -18,7 +18,6 @@ from datamask.corpus.read import TOPIC
 from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
-OUTCOMES = ("selected", "not_selected", "filtered", "quarantined")
 DECISIONS = pa.schema(
     [
         ("shard", pa.string()),

@@ -215,6 +215,11 @@ def point_latest(out: str, version: str) -> None:
     temporary.replace(link)
 
 
+def release_at(out: str, version: str) -> ReleaseFolder:
+    """The release of this version in an output folder; it must be there."""
+    return ReleaseFolder(version_path(out, version), version, version_key(version), new=False)
+
+
 def find_release(place: str) -> ReleaseFolder:
     """The release at `place`: a release's folder, `<out>/latest`, or an output folder (its latest release).
 
@@ -232,10 +237,8 @@ def find_release(place: str) -> ReleaseFolder:
     out = place.removesuffix("/latest")
     version = latest_version(out)
     versions = list_versions(out)
-    if version in versions:
-        return ReleaseFolder(version_path(out, version), version, version_key(version), new=False)
     if versions:
-        return ReleaseFolder(version_path(out, versions[-1]), versions[-1], version_key(versions[-1]), new=False)
+        return release_at(out, version if version and version in versions else versions[-1])
     what = "no such folder" if not storage.exists(place) else f"it has neither {MANIFEST} nor releases/"
     said = f"no release at {place}: {what}; give an output folder, one of its releases/<version>, or latest"
     raise InputError(said, path=place)

@@ -11,7 +11,7 @@ from typing import Any
 from datamask import storage
 from datamask.errors import InputError, several
 from datamask.release.printing import size
-from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, version_key, version_path
+from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, release_at
 
 CHARTS = {
     "read": "rows read",
@@ -37,7 +37,7 @@ def gather(out: str, price: float | None = None) -> list[dict[str, Any]]:
     if not versions:
         raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
     latest = latest_version(out)
-    found = [ReleaseFolder(version_path(out, name), name, version_key(name)) for name in versions]
+    found = [release_at(out, name) for name in versions]
     return [_row(release, release.version == latest, price) for release in found]
 
 

@@ -23,7 +23,7 @@ def report(
     """Show a release's report in the terminal, and build its page and pictures again from its report.json."""
     from datamask.report.report import PAGE, headline_numbers, load_findings, write_findings
 
-    folder = _release_folder(release)
+    folder = find_release(release).path
     findings = load_findings(folder)
     if to is not None:
         write_findings(to, findings)
@@ -34,7 +34,3 @@ def report(
     from datamask.report.terminal import show_report
 
     show_report(findings, join(folder, PAGE))
-
-
-def _release_folder(place: str) -> str:
-    return find_release(place).path

@@ -9,6 +9,7 @@ is what a threshold on quality_score keeps of the same candidates. Every sample 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -158,7 +159,10 @@ def find_findings(
     signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.selection.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.selection.in_tokens)
-    compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
+    compared = {
+        arm: np.sort(rows if len(rows) <= ARM_ROWS else generator.permutation(rows)[:ARM_ROWS])
+        for arm, rows in arms.items()
+    }
     diverse = examples.diverse_pool(sample, generator)
     disputed = examples.disputed(sample, arms[TOP])
     seen = np.concatenate([*compared.values(), diverse, *disputed.values()])
@@ -310,24 +314,14 @@ def choose_arms(
     }
 
 
-def _at_most(rows: npt.NDArray[np.intp], count: int, generator: np.random.Generator) -> npt.NDArray[np.intp]:
-    return rows if len(rows) <= count else generator.permutation(rows)[:count]
-
-
-def _arm_row(
-    sample: Sample,
-    arm: str,
-    rows: npt.NDArray[np.intp],
-    scorers: Sequence[str],
-) -> dict[str, Any]:
-    pool_tokens = sample.tokens
+def _arm_row(sample: Sample, arm: str, rows: npt.NDArray[np.intp], scorers: Sequence[str]) -> dict[str, Any]:
     return {
         "arm": arm,
         "documents": len(rows),
         "mean_quality": _mean(sample.quality[rows]),
         "scores": {scorer: _mean(sample.scores[scorer][rows]) for scorer in scorers},
-        "mean_tokens": _mean(pool_tokens[rows]),
-        "length_ratio": statistics.length_ratio(pool_tokens[rows], pool_tokens),
+        "mean_tokens": _mean(sample.tokens[rows]),
+        "length_ratio": statistics.length_ratio(sample.tokens[rows], sample.tokens),
         "effective": {
             column: statistics.effective_number(list(_counts(values[rows]).values()))
             for column, values in sample.groups.items()
@@ -408,14 +402,9 @@ def _correlation_rows(sample: Sample, scorers: Sequence[str]) -> Rows:
             "length (tokens)": sample.tokens,
             **{name: sample.scores[name] for name in scorers if name != scorer},
         }
-        for name, other in others.items():
-            rows.append(
-                {"scorer": scorer, "with": name, "kind": "ρ", "value": statistics.rank_correlation(values, other)}
-            )
-        for column, groups in sample.groups.items():
-            rows.append(
-                {"scorer": scorer, "with": column, "kind": "η²", "value": statistics.variance_explained(values, groups)}
-            )
+        found = [(name, "ρ", statistics.rank_correlation(values, other)) for name, other in others.items()]
+        found += [(name, "η²", statistics.variance_explained(values, own)) for name, own in sample.groups.items()]
+        rows += [{"scorer": scorer, "with": name, "kind": kind, "value": value} for name, kind, value in found]
     return rows
 
 
@@ -462,11 +451,7 @@ def _group_rows(sample: Sample, column: str, arms: Mapping[str, npt.NDArray[np.i
 
 
 def _counts(values: npt.NDArray[np.object_]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for value in values:
-        name = "(none)" if value is None or value == "" else str(value)
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    return Counter("(none)" if value is None or value == "" else str(value) for value in values)
 
 
 def _mean(values: npt.NDArray[Any]) -> float:

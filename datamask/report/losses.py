@@ -149,19 +149,29 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
 
 def _loss(column: str, cause: str, named: Rows, rest: float) -> dict[str, Any]:
     text = f"Filter {cause} takes far more of {_some(named, column, 'lost')} than of the others ({_percent(rest)})."
-    only = [] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]
+    look = ["--filter", cause, *_only(column, named), "--sample", "20"]
+    told = _warning("loss", cause, text, documents=sum(group["lost"] for group in named), rest=rest, look=look)
+    return told | {"column": column, "groups": named[: 4 * NAMED], "number": len(named)}
+
+
+def _only(column: str, named: Rows) -> list[str]:
+    return [] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]
+
+
+def _warning(kind: str, cause: str, text: str, **others: Any) -> dict[str, Any]:
+    """A warning as data: what `others` do not say is as of a filter and no group."""
     return {
-        "kind": "loss",
-        "column": column,
+        "kind": kind,
+        "column": None,
         "cause": cause,
-        "groups": named[: 4 * NAMED],
-        "number": len(named),
-        "documents": sum(group["lost"] for group in named),
-        "rest": rest,
+        "groups": [],
+        "number": 0,
+        "documents": 0,
+        "rest": None,
         "text": text,
         "remedy": REMEDIES.get(cause, f"if they should stay, change the setting behind the filter {cause}"),
-        "look": ["--filter", cause, *only, "--sample", "20"],
-    }
+        "look": ["--filter", cause, "--sample", "20"],
+    } | others
 
 
 def filter_warnings(groups: GroupCounts) -> Rows:
@@ -171,20 +181,8 @@ def filter_warnings(groups: GroupCounts) -> Rows:
     for outcome in groups.outcomes:
         taken, cause = groups.whole(outcome), outcome.removeprefix("filter:")
         if outcome != cause and judged >= LEAST and taken > judged / 2:
-            found.append(
-                {
-                    "kind": "filter",
-                    "column": None,
-                    "cause": cause,
-                    "groups": [],
-                    "number": 0,
-                    "documents": taken,
-                    "rest": None,
-                    "text": f"Filter {cause} takes {taken:,} of all {judged:,} documents ({_percent(taken / judged)}).",
-                    "remedy": REMEDIES.get(cause, f"if they should stay, change the setting behind the filter {cause}"),
-                    "look": ["--filter", cause, "--sample", "20"],
-                }
-            )
+            text = f"Filter {cause} takes {taken:,} of all {judged:,} documents ({_percent(taken / judged)})."
+            found.append(_warning("filter", cause, text, documents=taken))
     return found
 
 
@@ -226,21 +224,11 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
         if column != LENGTH
         else "if they should have their part, bound the mean length (select.length_tolerance)"
     )
-    return [
-        {
-            "kind": "selection",
-            "column": column,
-            "cause": "not_selected",
-            "groups": named[: 4 * NAMED],
-            "number": len(named),
-            "documents": int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit))),
-            "rest": rest,
-            "text": text,
-            "remedy": remedy + "; if that is what you want, nothing is wrong",
-            "look": ["--filter", "not_selected", "--sample", "20"]
-            + ([] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]),
-        }
-    ]
+    documents = int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit)))
+    told = _warning("selection", "not_selected", text, documents=documents, rest=rest)
+    told["look"] += _only(column, named)
+    told["remedy"] = remedy + "; if that is what you want, nothing is wrong"
+    return [told | {"column": column, "groups": named[: 4 * NAMED], "number": len(named)}]
 
 
 def signal_rows(sums: Sequence[SignalSums]) -> Rows:
@@ -289,20 +277,10 @@ def junk_warnings(rows: Rows) -> Rows:
         for row in worse[:NAMED]
     )
     more = f"; and {several(len(worse) - NAMED, 'more signal')}" if len(worse) > NAMED else ""
-    return [
-        {
-            "kind": "junk",
-            "column": None,
-            "cause": worse[0]["rule"] or worse[0]["signal"],
-            "groups": [],
-            "number": len(worse),
-            "documents": worse[0]["documents"],
-            "rest": None,
-            "text": f"What is chosen holds more of a junk signal than what it was chosen from: {named}{more}.",
-            "remedy": "raise select.lamb, give a scorer that sees it more weight, or filter by it",
-            "look": ["--filter", "selected", "--sample", "20"],
-        }
-    ]
+    text = f"What is chosen holds more of a junk signal than what it was chosen from: {named}{more}."
+    told = _warning("junk", worse[0]["rule"] or worse[0]["signal"], text, documents=worse[0]["documents"])
+    remedy = "raise select.lamb, give a scorer that sees it more weight, or filter by it"
+    return [told | {"number": len(worse), "remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}]
 
 
 def _amount(row: Mapping[str, Any], which: str) -> str:
@@ -316,22 +294,12 @@ def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
     cause = "near_duplicate"
     if checked["pairs"] < LEAST or low <= UNLIKE_PAIRS:
         return []
-    return [
-        {
-            "kind": "pairs",
-            "column": None,
-            "cause": cause,
-            "groups": [],
-            "number": checked["unlike"],
-            "documents": round(low * duplicates["documents"]),
-            "rest": None,
-            "text": f"Filter {cause} drops documents that are no copies: "
-            f"of {checked['pairs']:,} pairs drawn at random {checked['unlike']:,} share less than a fifth of "
-            "their words.",
-            "remedy": REMEDIES[cause],
-            "look": ["--filter", cause, "--sample", "20"],
-        }
-    ]
+    text = (
+        f"Filter {cause} drops documents that are no copies: of {checked['pairs']:,} pairs drawn at random "
+        f"{checked['unlike']:,} share less than a fifth of their words."
+    )
+    number, documents = checked["unlike"], round(low * duplicates["documents"])
+    return [_warning("pairs", cause, text, number=number, documents=documents)]
 
 
 def in_order(warnings: Rows) -> Rows:

@@ -36,6 +36,7 @@ class PageSection:
 
 def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
     """All sections of the page, in order."""
+    moved = "What the target moved" if f.settings["select"].get("target") else "What the choice moved, in tokens"
     return [
         PageSection("selected", "What was selected from what", _selected(f)),
         PageSection("losses", "What each group lost", _losses(f)),
@@ -46,7 +47,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
         PageSection("length", "Length", _length(f, figures)),
         PageSection("groups", "Where it comes from", _groups(f, figures)),
         PageSection("topics", "Topics", _topics(f)),
-        PageSection("moved", _moved_title(f), _moved(f)),
+        PageSection("moved", moved, _moved(f)),
         PageSection("map", "Map of the documents", _map(f, figures)),
         PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
         PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
@@ -193,25 +194,15 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", points(f.relative_gap or 0.0)]]
         for name, value in (c.get("terms") or {}).items():
             rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
-        blocks.append(
-            table(
-                ["", "value"],
-                rows,
-                note=f"Terms are {scale}. The bound holds for every choice within the budget, found or not.",
-            )
-        )
+        note = f"Terms are {scale}. The bound holds for every choice within the budget, found or not."
+        blocks.append(table(["", "value"], rows, note=note))
     elif c.get("shards"):
         rows = [
             [name, number(s.get("objective"), 4), number(s.get("upper_bound"), 4)]
             for name, s in list(c["shards"].items())[:40]
         ]
-        blocks.append(
-            table(
-                ["shard", "objective", "bound"],
-                rows,
-                note="Scope shard: each shard is its own problem. At most 40 are listed.",
-            )
-        )
+        note = "Scope shard: each shard is its own problem. At most 40 are listed."
+        blocks.append(table(["shard", "objective", "bound"], rows, note=note))
     if "history" in figures:
         last = history_rows(f)[-1]["objective"]
         if c.get("objective") is not None and abs(last - c["objective"]) > 1e-4:
@@ -244,15 +235,10 @@ def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         [f"{row['scorer']} and {row['with']}", "–" if row["value"] is None else f"{row['kind']} = {row['value']:.2f}"]
         for row in f.correlations
     ]
-    return [
-        chart_grid(names),
-        table(head, rows, note="Percentiles: p25 is the score that a quarter of the documents lie below."),
-        table(
-            ["does the scorer measure something else?", ""],
-            correlated,
-            note="Spearman's ρ from −1 to 1 for numbers; η², the share of the score's variance that lies between groups, from 0 to 1.",
-        ),
-    ]
+    note = "Percentiles: p25 is the score that a quarter of the documents lie below."
+    other = "Spearman's ρ from −1 to 1 for numbers; η², the share of the score's variance that lies between groups, from 0 to 1."
+    measures = table(["does the scorer measure something else?", ""], correlated, note=other)
+    return [chart_grid(names), table(head, rows, note=note), measures]
 
 
 def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
@@ -383,10 +369,6 @@ def _topics(f: Findings) -> list[Block]:
     )
     head = ["topic", "documents", "of the pool", "selected", "of the choice", "choice/pool", "language", "remark"]
     return [table(head, rows, note=note)]
-
-
-def _moved_title(f: Findings) -> str:
-    return "What the target moved" if f.settings["select"].get("target") else "What the choice moved, in tokens"
 
 
 def _moved(f: Findings) -> list[Block]:
@@ -547,10 +529,7 @@ def _stages(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         return []
     rows = [[s["stage"], count(s["done"]), count(s["cached"]), f"{s['seconds']:.1f}"] for s in f.stages]
     note = "Cached: the output was there already under its key, so nothing was done."
-    return [
-        table(["stage", "done", "cached", "seconds of work"], rows, note=note),
-        chart_grid(["stages"]),
-    ]
+    return [table(["stage", "done", "cached", "seconds of work"], rows, note=note), chart_grid(["stages"])]
 
 
 def _settings(f: Findings) -> list[Block]:
