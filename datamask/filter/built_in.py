@@ -7,7 +7,7 @@ of each document whether it stays. Exact duplicates look at all shards: `exact_d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import duckdb
 import numpy as np
@@ -60,30 +60,17 @@ class Languages:
         return np.asarray(pc.is_in(documents["language"], value_set=self._languages))
 
 
-class MinTokens:
-    """`filter.min_tokens`: the least that stays."""
+class Tokens:
+    """`filter.min_tokens`, the least that stays, or `filter.max_tokens`, the most."""
 
-    name = "min_tokens"
     columns: tuple[str, ...] = ("token_count",)
 
-    def __init__(self, least: int) -> None:
-        self._least = least
+    def __init__(self, name: Literal["min_tokens", "max_tokens"], bound: int) -> None:
+        self.name, self._bound = name, bound
 
     def keep(self, documents: pa.Table) -> np.ndarray:
-        return np.asarray(documents["token_count"]) >= self._least
-
-
-class MaxTokens:
-    """`filter.max_tokens`: the most that stays."""
-
-    name = "max_tokens"
-    columns: tuple[str, ...] = ("token_count",)
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def keep(self, documents: pa.Table) -> np.ndarray:
-        return np.asarray(documents["token_count"]) <= self._most
+        count = np.asarray(documents["token_count"])
+        return count >= self._bound if self.name == "min_tokens" else count <= self._bound
 
 
 class Contaminated:
@@ -121,7 +108,8 @@ class Own:
         return kept
 
 
-BUILT_IN = tuple(each.name for each in (Where, Languages, MinTokens, MaxTokens, Contaminated, ExactDuplicates))
+TOKENS: tuple[Literal["min_tokens", "max_tokens"], ...] = ("min_tokens", "max_tokens")
+BUILT_IN = (*(each.name for each in (Where, Languages, Contaminated, ExactDuplicates)), *TOKENS)
 
 
 def filters_of(
@@ -144,7 +132,6 @@ def filters_of(
         if own.name in (*BUILT_IN, *(other.name for other in found)):
             raise ConfigError(f"filter.own: two filters are called {own.name}; name one: {{use: …, name: …}}")
         found.append(own)
-    found += [MinTokens(settings.min_tokens)] if settings.min_tokens is not None else []
-    found += [MaxTokens(settings.max_tokens)] if settings.max_tokens is not None else []
+    found += [Tokens(name, bound) for name in TOKENS if (bound := getattr(settings, name)) is not None]
     found += [Contaminated(held or {})] if contamination.wanted(config) else []
     return found

@@ -103,13 +103,6 @@ def _uncertainty(sampled: np.ndarray) -> np.ndarray:
     return found
 
 
-def pairs_to_read(found: Estimated, few: np.ndarray) -> CandidatePairs:
-    """The pairs whose texts are to be read. few: (P,) how many of the common shingles belong to no template."""
-    own = (few / np.maximum(found.common, 1)).astype(np.float32)
-    chosen = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
-    return CandidatePairs(found.one[chosen], found.other[chosen], own[chosen])
-
-
 def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
     """(n,) int64: the part that holds the samples of these documents (n,), and the pairs in which they come first."""
     return np.asarray(documents, np.int64) % parts

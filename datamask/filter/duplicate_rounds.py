@@ -31,7 +31,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +43,7 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
-from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, PairCodes, Samples, part_of
+from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, PairCodes, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import (
@@ -77,6 +76,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
+from datamask.text.utf8 import runs_of
 
 SCHEMA = pa.schema(
     [
@@ -90,6 +90,7 @@ SCHEMA = pa.schema(
 )
 KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
+KEPT = ("facts-{}.npz", "postings-{}")  # files of a group for the next run, named by its key
 JOINED = FACTS[:6]  # of all documents, one file each
 PAIR = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
@@ -133,11 +134,11 @@ class Searching:
 
     def facts(self, group: int) -> str:
         """The path of a group's facts, kept for the next run."""
-        return storage.join(self.kept, facts_name(self.keys[group]))
+        return storage.join(self.kept, KEPT[0].format(self.keys[group]))
 
     def postings(self, group: int) -> str:
         """The path of a group's postings, kept for the next run."""
-        return storage.join(self.kept, postings_name(self.keys[group]))
+        return storage.join(self.kept, KEPT[1].format(self.keys[group]))
 
     def pairs(self, part: int) -> PairCodes:
         """The codes of a part's pairs."""
@@ -172,16 +173,6 @@ class ComparedShard:
 
 
 Group = tuple[int, tuple[ComparedShard, ...]]  # number, shards
-
-
-def facts_name(key: str) -> str:
-    """The file name of a group's facts. key: the group's."""
-    return f"facts-{key}.npz"
-
-
-def postings_name(key: str) -> str:
-    """The file name of a group's postings. key: the group's."""
-    return f"postings-{key}"
 
 
 # ---------------------------------------------------------------- documents
@@ -333,13 +324,13 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
     seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)
     made = candidates.estimate(one, other, common, state.documents(), state.rules.jaccard, state.rules.containment)
-    cuts = np.flatnonzero(np.diff(np.cumsum(made.common) // ROOM)) + 1
-    for block, (first, last) in enumerate(pairwise([0, *cuts.tolist(), len(made.common)])):
-        hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
-        hashes["pair"] += first
+    blocks = runs_of(made.common, ROOM)
+    for block, some in enumerate(blocks):
+        hashes = firsts.commons(made.one[some], seconds, made.other[some], made.common[some])
+        hashes["pair"] += some.start
         partition = partition_of(hashes["hash"], state.partitions)
         write_dealt(state.at("common", part, block), hashes, partition, state.partitions)
-    return hand_on(state.folder, name, blocks=np.array([len(cuts) + 1]), **vars(made))
+    return hand_on(state.folder, name, blocks=np.array([len(blocks)]), **vars(made))
 
 
 def mark_templates(state: Searching, partition: int) -> None:
@@ -369,15 +360,15 @@ def choose_pairs(state: Searching, part: int) -> Handed:
         return found
     names = ("one", "other", "common", "strong", "wholly")
     one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
-    few = np.zeros(len(one), np.int64)
+    few = np.zeros(len(one), np.int64)  # of the common shingles, those that belong to no template
     for partition in range(state.partitions):
         said = read_dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
         for asked in _asked(state, part, partition):
             np.add.at(few, asked["pair"][said[: len(asked)]], 1)
             said = said[len(asked) :]
-    nothing = np.zeros((0, 2), np.int64)
-    made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
-    return hand_on(state.folder, name, one=made.one, other=made.other, own=made.own)
+    own = (few / np.maximum(common, 1)).astype(np.float32)
+    chosen = strong | (own >= candidates.OWN) | (wholly & (own >= candidates.PARTLY))
+    return hand_on(state.folder, name, one=one[chosen], other=other[chosen], own=own[chosen])
 
 
 def _samples(state: Searching, source: str, part: int) -> np.ndarray:

@@ -24,13 +24,12 @@ from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.duplicate_candidates import PairedDocuments, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
+    KEPT,
     ComparedShard,
     Fact,
     Group,
     Loaded,
     Searching,
-    facts_name,
-    postings_name,
 )
 from datamask.filter.posting_loops import WIDTH
 from datamask.filter.postings import PARTITION, RANGES
@@ -175,7 +174,7 @@ class _Search:
 
     def names(self) -> list[str]:
         """Of the files that are kept."""
-        return [DECISIONS, *(name(key) for key in self.state.keys for name in (facts_name, postings_name))]
+        return [DECISIONS, *(name.format(key) for key in self.state.keys for name in KEPT)]
 
     def run(self, kept: str) -> tuple[list[Output], dict[str, Any]]:
         decided = storage.join(kept, DECISIONS)

@@ -22,6 +22,7 @@ TEXT = np.dtype(
     [("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("shard", "<i4"), ("row", "<i4")]
 )  # the hash; the document: its shard's place in the group, its place among the shard's documents
 PLACE = np.dtype([("shard", "<i4"), ("row", "<i4")])
+CODES, TEXTS = "codes-{}.npz", "texts-{}"  # files of a group, named by its key: what filters say, the texts' hashes
 
 
 def text_records(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
@@ -89,20 +90,10 @@ class ExactDuplicates:
         write_dealt(self._repeated(part), places, group[repeats], len(self.keys))
 
     def _codes(self, group: int) -> str:
-        return storage.join(self.kept, codes_name(self.keys[group]))
+        return storage.join(self.kept, CODES.format(self.keys[group]))
 
     def _texts(self, group: int) -> str:
-        return storage.join(self.kept, texts_name(self.keys[group]))
+        return storage.join(self.kept, TEXTS.format(self.keys[group]))
 
     def _repeated(self, part: int) -> str:
         return storage.join(self.folder, f"repeated-{part}")
-
-
-def codes_name(key: str) -> str:
-    """The file name of a group's filter codes. key: the group's."""
-    return f"codes-{key}.npz"
-
-
-def texts_name(key: str) -> str:
-    """The file name of a group's text hashes. key: the group's."""
-    return f"texts-{key}"

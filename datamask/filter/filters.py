@@ -115,7 +115,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(groups(ordered))]
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
     keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
-    names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
+    names = [name.format(key) for key in keys for name in (exact.CODES, exact.TEXTS)]
     with rounds(work, "filter", key) as folder, keeping(work, "filter", key, names) as kept:
         state = Filtering(config, plan, work, ExactDuplicates(folder, kept, keys, parts))
         maps(apply_filters, state, items, counts)

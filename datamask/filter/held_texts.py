@@ -13,7 +13,6 @@ is read again only where the graph leads back to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from datamask.filter.intact import Text
 from datamask.filter.pair_loops import numbered
 from datamask.text.laid_texts import LaidTexts
-from datamask.text.utf8 import utf8
+from datamask.text.utf8 import runs_of, utf8
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time
@@ -94,16 +93,10 @@ def _ranks(one: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
 
 
 def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, Text]]:
-    for documents, part in _blocks(texts):
-        made = LaidTexts.of(*utf8(part.cast(pa.string())))
-        for place, (document, text) in enumerate(zip(documents.tolist(), part.to_pylist(), strict=True)):
-            shingles, numbers = numbered(made.shingles_of(place))
-            yield document, Text(numbers, shingles, made.letters_of(place), made.surface_of(place), text)
-
-
-def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    for documents, part in texts:
-        sizes = np.cumsum(pa.compute.binary_length(part).to_numpy()) // TEXT_BYTES
-        cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
-        for start, stop in pairwise(cuts):
-            yield documents[start:stop], part.slice(start, stop - start)
+    for documents, every in texts:
+        for run in runs_of(pa.compute.binary_length(every).to_numpy(), TEXT_BYTES):
+            part = every[run]
+            made = LaidTexts.of(*utf8(part.cast(pa.string())))
+            for place, (document, text) in enumerate(zip(documents[run].tolist(), part.to_pylist(), strict=True)):
+                shingles, numbers = numbered(made.shingles_of(place))
+                yield document, Text(numbers, shingles, made.letters_of(place), made.surface_of(place), text)

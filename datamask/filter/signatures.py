@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from datamask.stages import Progress, silent
 from datamask.storage import Output
 from datamask.text.letters import WINDOW, tables
 from datamask.text.signature_loops import Signed, signed
-from datamask.text.utf8 import utf8
+from datamask.text.utf8 import runs_of, utf8
 
 SAMPLE = 48  # shingles of a document's sample, at least (if it has so many), and below twice as many
 COARSEST = 6  # bits: of a document of any length, one shingle in 2⁶ is in its sample
@@ -59,17 +58,11 @@ def sign_shard(
 
 def _batches(reading: ShardReading, progress: Progress) -> Iterator[pa.RecordBatch]:
     for batch in reading.batches(["text"]):
-        for block in _blocks(batch.rows):
-            yield sign_texts(block["chunk_id"], block["text"])
+        chunk_id, texts = batch.rows["chunk_id"], batch.rows["text"]
+        sizes = np.asarray(pa.compute.fill_null(pa.compute.binary_length(texts), 0)).astype(np.int64)
+        for run in runs_of(sizes, BLOCK_BYTES):
+            yield sign_texts(chunk_id[run], texts[run])
         progress(len(batch))
-
-
-def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    sizes = np.asarray(pa.compute.fill_null(pa.compute.binary_length(batch["text"]), 0)).astype(np.int64)
-    number = np.cumsum(sizes) // BLOCK_BYTES
-    cuts = np.concatenate([[0], np.flatnonzero(np.diff(number)) + 1, [batch.num_rows]])
-    for start, stop in pairwise(cuts):
-        yield batch.slice(start, stop - start)
 
 
 def sign_texts(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:

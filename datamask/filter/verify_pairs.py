@@ -37,6 +37,7 @@ from datamask.filter.resolve import Edge, Fall, resolve_edges
 from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart
 from datamask.shares import share_part as share_of
 from datamask.shares import tell_share
+from datamask.text.utf8 import runs_of
 
 # Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM, or one connected group.
 ROOM = 1 << 26
@@ -154,7 +155,7 @@ class _Judge:
     def _batches(self, one: np.ndarray, other: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
         """The places, those of BATCH letters at a time."""
         letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
-        return np.split(places, np.flatnonzero(np.diff(np.cumsum(letters) // BATCH)) + 1) if len(places) else []
+        return [places[run] for run in runs_of(letters, BATCH)] if len(places) else []
 
     def _read_together(self, one: np.ndarray, other: np.ndarray, own: np.ndarray) -> list[_Alike | None]:
         documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)

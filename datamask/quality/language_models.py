@@ -16,6 +16,7 @@ import numpy as np
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.inner_loops import WordsInGroup
 from datamask.quality.word_tables import SCRIPTS, tables
+from datamask.text.letters import unique_sorted
 
 LEAST = 20  # documents of the sample that make a group
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
@@ -171,7 +172,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
     for hashes in everything.values():
         joined = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
         keys, documents = np.unique(
-            np.concatenate([_once(one) for one in hashes]) if hashes else joined, return_counts=True
+            np.concatenate([unique_sorted(one) for one in hashes]) if hashes else joined, return_counts=True
         )
         order = np.argsort(-documents, kind="stable")
         tops.append(keys[order[:FREQUENT]])
@@ -203,12 +204,6 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
         np.array([len(joined) / 2 for joined in totals]),
         np.array(usual),
     )
-
-
-def _once(values: np.ndarray) -> np.ndarray:
-    """The values ascending, each once; numpy.unique, which hashes first, is slower."""
-    ordered = np.sort(values)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def _usual(vocabulary: np.ndarray, hashes: list[np.ndarray], frequent: np.ndarray) -> float:

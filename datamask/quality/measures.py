@@ -33,16 +33,8 @@ MEASURES = (
     "prose",  # share of words among function words and few capitals, of those in no figures
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
-PLAIN = (  # what needs no pool, and is a share
-    "sentences",
-    "figures",
-    "upper_case",
-    "repeated",
-    "tags",
-    "broken",
-    "bars",
-    "code",
-)
+# what needs no pool, and is a share
+PLAIN = ("sentences", "figures", "upper_case", "repeated", "tags", "broken", "bars", "code")
 FREE_WORDS = 20  # words of a text need be in no sentences and no prose, and may be in figures: a title, a head, a date
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img

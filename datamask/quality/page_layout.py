@@ -74,13 +74,8 @@ class PageLayout:
 
     def total(self, mask: np.ndarray) -> np.ndarray:
         """(documents,) number of True in a mask over code points."""
-        return self.within(mask, self.starts, self.ends)
-
-    @staticmethod
-    def within(mask: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """(n,) number of True between the positions."""
         positions = np.flatnonzero(mask)
-        return np.searchsorted(positions, end) - np.searchsorted(positions, start)
+        return np.searchsorted(positions, self.ends) - np.searchsorted(positions, self.starts)
 
     # ---------------------------------------------------------------- words
 

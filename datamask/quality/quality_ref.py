@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 from datamask import config as settings
 from datamask import storage
 
@@ -58,15 +60,8 @@ class QualityRef:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> QualityRef:
         """The inverse of `as_dict`."""
-        scorers = tuple(
-            ScorerRef(**{**ref, "settings": settings.ScorerSettings.model_validate(ref["settings"])})
-            for ref in values["scorers"]
-        )
-        statistics = {
-            name: Statistics(**{**s, "percentiles": tuple(s["percentiles"])})
-            for name, s in values["statistics"].items()
-        }
-        return cls(scorers, values["combine"], statistics)
+        found: QualityRef = TypeAdapter(cls).validate_python(values)
+        return found
 
 
 def _settings(scorer: settings.ScorerSettings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -32,6 +33,12 @@ def strings(texts: Texts) -> Sequence[str]:
     """The texts as Python has them."""
     found: Sequence[str] = texts.to_pylist() if isinstance(texts, pa.Array) else texts
     return found
+
+
+def runs_of(sizes: np.ndarray, room: int) -> list[slice]:
+    """Runs of things (n,) one after another, each of about so much in all; one run of nothing if there is none."""
+    cuts = [0, *(np.flatnonzero(np.diff(np.cumsum(sizes) // room)) + 1).tolist(), len(sizes)]
+    return [slice(*run) for run in pairwise(cuts)]
 
 
 def blocks(texts: Iterable[str] | pa.Array, characters: int) -> Iterator[Texts]:
