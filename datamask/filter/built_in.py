@@ -7,7 +7,7 @@ of each document whether it stays. Exact duplicates look at all shards: `exact_d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import duckdb
 import numpy as np
@@ -65,7 +65,7 @@ class Tokens:
 
     columns: tuple[str, ...] = ("token_count",)
 
-    def __init__(self, name: Literal["min_tokens", "max_tokens"], bound: int) -> None:
+    def __init__(self, name: str, bound: int) -> None:
         self.name, self._bound = name, bound
 
     def keep(self, documents: pa.Table) -> np.ndarray:
@@ -108,7 +108,7 @@ class Own:
         return kept
 
 
-TOKENS: tuple[Literal["min_tokens", "max_tokens"], ...] = ("min_tokens", "max_tokens")
+TOKENS = ("min_tokens", "max_tokens")
 BUILT_IN = (*(each.name for each in (Where, Languages, Contaminated, ExactDuplicates)), *TOKENS)
 
 

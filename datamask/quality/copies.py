@@ -30,6 +30,7 @@ HELD = 0.72
 SHORTEST = 8  # words, below which nothing is said of this
 REST = 100.0  # words of the corpus that a text's own words are mixed with: one that recurs in it is at home there
 MOST = 4.0  # nats that one word may say
+ADDED = 4  # times what the other has of its own: one that has so much is the other with passages added
 STRANGE = 2.0  # nats against a word that neither the rest of its text nor the corpus has: typing errors, broken words
 HEADS, PAIRS = 2, 3  # rows of keys: words, their ends, their beginnings, pairs of words, of an end and a beginning
 OF_PAIRS, OF_JOINTS = _STRENGTH["pairs"], _STRENGTH["joints"]
@@ -161,11 +162,11 @@ def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: i
             if held[text] >= 0:
                 mine[:] = np.sort(mine)
     for pair in range(len(one)):
-        nats = np.zeros(2)
+        said = np.zeros((2, 3))  # see `likely`
         for side in range(2):
             text, copy = (one[pair], other[pair]) if side == 0 else (other[pair], one[pair])
             mine, theirs = slice(first[text], first[text + 1]), slice(first[copy], first[copy + 1])
-            nats[side] = likely(
+            said[side] = likely(
                 is_word[mine],
                 (counted_for[:, mine], counted_for[:, theirs]),
                 tokens[:, mine],
@@ -174,14 +175,16 @@ def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: i
                 size[pair],
                 tables,
             )
-        found[pair] = nats[0] - nats[1]
+        nats = said[0] - said[1]
+        found[pair] = nats[0] + nats[1] * (max(said[0, 2], said[1, 2]) >= ADDED * min(said[0, 2], said[1, 2]))
 
 
 @compiled
 def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: ignore[no-untyped-def]
-    """Nats that the words of a text say that it has of its own: beside the words of both, and in the rest of the text.
+    """(nats, within, number) of the words that a text has of its own: what they say beside the words of both and in the
+    rest of the text; how they follow one another; how many they are.
 
-    How they follow one another says nothing: a passage put in is as natural as the one that was there.
+    `within` tells of a passage that was added, such as a menu. One put in another's place is as natural as that.
 
     counted_for: the text's and the copy's, others: the keys of the copy's neighbours; see `altered_of_pairs`.
     """
@@ -199,7 +202,6 @@ def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: i
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
         own[at] = begun and ended and (before[at] or after[at])
-    places = places[~(own[places] & own[places + 1])]
     counts = np.zeros((len(tables), len(hashes)))  # of the keys that are asked for
     for row in range(len(tables)):
         asked = np.flatnonzero(before | after) if row == 0 else places + (row == HEADS)
@@ -207,11 +209,15 @@ def likely(is_word, counted_for, tokens, others, held, size, tables):  # type: i
         if row >= PAIRS:
             mine, theirs = mine[:-1], theirs[:-1]
         counts[row][asked] = without(tables[row], tokens[row][asked], mine, held[0], theirs, held[1])
-    said = 0.0
+    beside = within = 0.0
     for one in places:
-        joined = JOINTS * pair_lift(counts[1, one], counts[HEADS, one + 1], counts[4, one], size, OF_JOINTS)
-        said += pair_lift(counts[0, one], counts[0, one + 1], counts[PAIRS, one], size, OF_PAIRS) + joined
-    return said + at_home(hashes, own, counts[0], is_word, size)
+        nats = JOINTS * pair_lift(counts[1, one], counts[HEADS, one + 1], counts[4, one], size, OF_JOINTS)
+        nats += pair_lift(counts[0, one], counts[0, one + 1], counts[PAIRS, one], size, OF_PAIRS)
+        if own[one] and own[one + 1]:
+            within += nats
+        else:
+            beside += nats
+    return beside + at_home(hashes, own, counts[0], is_word, size), within, float(np.sum(own))
 
 
 @compiled
