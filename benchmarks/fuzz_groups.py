@@ -27,10 +27,10 @@ from datamask.config import Config, resolve
 from datamask.errors import InputError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover.cover_shards import can_cover, cover_shards
+from datamask.selection.cover.cover_shards import CoverRounds, can_cover
+from datamask.selection.groups import UndecidedTooFew
+from datamask.selection.moment_rounds import MomentRounds
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
-from datamask.selection.sharded.moment_rounds import select_shards
 
 GROUPS = (1, 3, 17)
 BOUND, VALUE, TOLERANCE = 1e-9, 1e-6, 0.05
@@ -94,9 +94,9 @@ def by_groups(whole: Rows, settings: Any, room: int, order: np.ndarray, groups: 
     with tempfile.TemporaryDirectory() as folder:
         if can_cover(settings):
             words = (whole.counts.nnz if settings.metrics.keys() != {"coverage-embedding"} else 0) / len(whole)
-            found = cover_shards(shards, config, folder, room=int(room * (words + 16)))
+            found = CoverRounds(shards, config, folder, room=int(room * (words + 16))).run()
         else:
-            found = select_shards(shards, config, folder, room_bytes=room * 2 * whole.rows.shape[1])
+            found = MomentRounds(shards, config, folder, room=room * 2 * whole.rows.shape[1]).run()
         mask = np.zeros(len(whole), bool)
         mask[order] = found.selected
     return mask, found.facts

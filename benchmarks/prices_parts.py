@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from datamask.config import load_config
-from datamask.selection import arrays, calibration, stage
+from datamask.selection import arrays, calibration, candidates, stage
+from datamask.selection.candidates import read_candidates
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
-from datamask.selection.sharded import candidates
-from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 PARTS: list[tuple[str, Any, str]] = [

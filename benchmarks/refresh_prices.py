@@ -27,10 +27,10 @@ from datamask import storage
 from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.calibration import make_problem
+from datamask.selection.candidates import read_candidates
 from datamask.selection.cover.counting import count_shard, words_of
 from datamask.selection.extension import MustSolve
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import ShardFiles, recorded
 
 SHARDS = 4  # a day

@@ -227,7 +227,9 @@ def real(arguments: argparse.Namespace) -> None:
             config = Config(select=at.settings)
             began = time.process_time()
             with tempfile.TemporaryDirectory() as folder:
-                found = rounds.cover_shards([Rows(pool, part) for part in parts], config, folder, here, int(room * 1e6))
+                found = rounds.CoverRounds(
+                    [Rows(pool, part) for part in parts], config, folder, here, int(room * 1e6)
+                ).run()
                 seconds = time.process_time() - began
                 mask = np.zeros(len(pool), bool)
                 mask[np.concatenate(parts)] = found.selected

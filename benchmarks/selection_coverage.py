@@ -17,14 +17,14 @@ import torch
 from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
+from datamask.selection.candidates import read_candidates
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms, words_of
-from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.tangent import Concave
+from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
-from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 

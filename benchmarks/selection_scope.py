@@ -15,8 +15,8 @@ from selection_scale import embedded
 
 from datamask.config import Config, Select
 from datamask.selection.calibration import make_problem
+from datamask.selection.moment_rounds import MomentRounds
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.stage import select_jointly
 
 
@@ -74,7 +74,7 @@ def main() -> None:
         made = shards(parts)
         with tempfile.TemporaryDirectory() as folder:
             room = arguments.room * features.shape[1] * 2
-            found = select_shards(made, Config(select=settings), folder, room_bytes=room)
+            found = MomentRounds(made, Config(select=settings), folder, room=room).run()
             masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
         reads = max(shard.reads for shard in made)
         print(f"| {name} | corpus, in groups, {reads} read | {value(parts, masks):.5f} |", flush=True)

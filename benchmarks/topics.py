@@ -33,8 +33,8 @@ from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.read import read_documents
 from datamask.encoders import embed_shard, prepare_encoder
 from datamask.run import curate
+from datamask.selection.candidates import vectors_of
 from datamask.selection.near_duplicates import spherical_kmeans
-from datamask.selection.sharded.candidates import vectors_of
 from datamask.selection.topics import label_topics, nearest
 from datamask.stages import ShardFiles
 

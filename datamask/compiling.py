@@ -19,7 +19,7 @@ from datamask.surroundings import cache_folder
 _CONFIG: Any = numba_config
 # Of the loops' cache: raised when a named tuple that loops take moves to another module. Numba reads the types of what
 # it cached before it looks whether the source has changed, and fails where one is no longer there.
-LAYOUT = 3
+LAYOUT = 4
 BLOCKS = 8  # of a result; the bytes of a product by blocks depend on it
 _DECLARING = threading.RLock()  # held while Numba's folder is ours: threads that load stages declare loops at once
 

@@ -37,12 +37,13 @@ from datamask.quality.copies import CopyCounts
 from datamask.report import page
 from datamask.selection import select
 from datamask.selection.cover.atoms import AtomRows, shares
-from datamask.selection.cover.curves import Curves, SummedCoverage
+from datamask.selection.cover.compiled import Curves
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.tangent import Concave, maximise
-from datamask.selection.engine.levels import CLIPPED, Levels
+from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.levels import CLIPPED, Levels
 from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
 from datamask.selection.sparse_rows import take_rows, taken_rows
 from datamask.text.ngrams import count_ngrams

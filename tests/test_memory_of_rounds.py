@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from datamask.config import Config, Quota, Select
 from datamask.filter import duplicate_candidates, duplicates, find_duplicates
 from datamask.maps import Mapper, here
+from datamask.selection import budget_cuts, groups, moment_rounds
 from datamask.selection.cover import cover_shards as covering
-from datamask.selection.sharded import grouped_corpus, moment_rounds
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
 
@@ -85,8 +85,8 @@ BUDGETS = [
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these documents were more than the constant number of which some numbers are held."""
-    monkeypatch.setattr(grouped_corpus, "HELD", 0)
-    monkeypatch.setattr(grouped_corpus, "SORTED", 100)
+    monkeypatch.setattr(groups, "HELD", 0)
+    monkeypatch.setattr(budget_cuts, "SORTED", 100)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 
     def run(maps: Mapper, count: int) -> None:
         work = tmp_path / f"{count}-{isinstance(maps, Watching)}"
-        found = covering.cover_shards(shards[:count], config, str(work), maps, room=8 * 2500)
+        found = covering.CoverRounds(shards[:count], config, str(work), maps, room=8 * 2500).run()
         assert found.facts["undecided"] < 4000
 
     assert bytes_a_document(run) < OBJECTS
@@ -115,7 +115,7 @@ def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch,
 
     def run(maps: Mapper, count: int) -> None:
         work = tmp_path / f"{count}-{isinstance(maps, Watching)}"
-        moment_rounds.select_shards(shards[:count], config, str(work), maps, room_bytes=2500 * 2 * 12)
+        moment_rounds.MomentRounds(shards[:count], config, str(work), maps, room=2500 * 2 * 12).run()
 
     assert bytes_a_document(run) < OBJECTS
 

@@ -26,8 +26,8 @@ from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
+from datamask.selection.candidates import hash_vectors
 from datamask.selection.metrics import pool_columns
-from datamask.selection.sharded.candidates import hash_vectors
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label", TOPIC)

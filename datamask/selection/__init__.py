@@ -4,8 +4,8 @@
     chosen = select(features, quality, select_ratio=0.1, lamb=0.5, algorithm="DiSF")
 
 Read in this order: `problem` (pool, budget, limits, objective), `metrics` (what is maximised), `solvers` (how),
-`result`, `arrays` (the call above), `sharded` and `cover` (shards that select jointly), `stage` (the pipeline's stage
-functions). `paper` has the paper's own method and what the solver is compared with.
+`result`, `arrays` (the call above), `driver`, `groups` and `cover` (shards that select jointly), `stage` (the
+pipeline's stage functions). `paper` has the paper's own method and what the solver is compared with.
 Nothing heavy is imported before it is used.
 """
 

@@ -16,18 +16,17 @@ import torch
 
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, nearest
-from datamask.selection.cover.repeat import refuse
-from datamask.selection.cover.solve import best_alone
-from datamask.selection.cover.tangent import Concave, as_state, maximise
-from datamask.selection.engine.ascent import Multilinear
-from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
-from datamask.selection.engine.swaps import swap_by_kernel
+from datamask.selection.cover.solve import best_alone, refuse
+from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.metrics import metric_class, metric_columns
-from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric
+from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, as_state
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.problem.pool import Pool, budget
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
+from datamask.selection.solvers.ascent import Multilinear
+from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type
+from datamask.selection.solvers.swaps import swap_by_kernel
 
 # Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
 # as many is solved whole.

@@ -17,7 +17,7 @@ from datamask.config import ResolvedSelect, Select, load_config, resolve
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from datamask.selection.problem.pool_file import PoolFile
+    from datamask.selection.candidates import PoolFile
     from datamask.selection.result import Selection
 
 
@@ -72,7 +72,7 @@ def select(
     """Select from one file of embedded, scored documents."""
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
     from datamask.devices import pick_device
-    from datamask.selection.problem.pool_file import TOKENS, columns_of, read_pool, write_mask
+    from datamask.selection.candidates import TOKENS, columns_of, read_pool, write_mask
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")

@@ -30,11 +30,11 @@ from datamask import storage
 from datamask.config import BUDGETS, Config
 from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
+from datamask.selection.candidates import CandidateGroup
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover
 from datamask.selection.cover.shard_maps import solve_fractions
+from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
-from datamask.selection.sharded.candidates import CandidateGroup
-from datamask.selection.sharded.grouped_corpus import ShardedSelection, UndecidedTooFew
 from datamask.selection.stage import (
     GatheredCorpus,
     SelectionFacts,
@@ -185,7 +185,7 @@ def _select_beside(
     if not present:
         raise MustSolve("no document is left to select from")
     groups, stays = zip(*present, strict=True)
-    found = StandingRounds(groups, stays, scales, config, maps, state.folder).run()
+    found = StandingRounds(groups, stays, scales, config, state.folder, maps).run()
     rows = write_groups(corpus, found.decided, state, maps, stay)
     return SelectionFacts([(*row, state.key) for row in rows], found.facts)
 
@@ -275,10 +275,10 @@ class StandingRounds(CoverRounds):
         kept: Sequence[Handed],
         scales: Mapping[str, Mapping[str, float]],
         config: Config,
-        maps: Mapper,
         folder: str,
+        maps: Mapper,
     ) -> None:
-        super().__init__(shards, config, maps, folder, None)
+        super().__init__(shards, config, folder, maps)
         self.kept, self.scales = kept, scales
 
     def run(self) -> ShardedSelection:
@@ -330,7 +330,7 @@ class StandingRounds(CoverRounds):
 
     def _select(self) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the new documents, and the state (J,) of the corpus with it."""
-        posed = self.posed("beside", self.new, self.stays, self.spent_before, None)
+        posed = self.part("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
         try:
             [solved] = self.maps(solve_fractions, self.state, [posed])
             return self.search(replace(posed, p=solved.p), self.price("beside", solved.state))

@@ -25,18 +25,18 @@ from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.arrays import select_from
-from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
-from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
-from datamask.selection.metrics import pool_columns
-from datamask.selection.sharded.candidates import (
+from datamask.selection.candidates import (
     CandidateGroup,
     Candidates,
     gather_candidates,
     gather_pool,
     read_candidates,
 )
-from datamask.selection.sharded.grouped_corpus import ShardCandidates, ShardedSelection, UndecidedTooFew
-from datamask.selection.sharded.moment_rounds import can_sum_moments, select_shards
+from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
+from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, CoverRounds, can_cover, numbers_of
+from datamask.selection.groups import ShardCandidates, ShardedSelection, UndecidedTooFew
+from datamask.selection.metrics import pool_columns
+from datamask.selection.moment_rounds import MomentRounds, can_sum_moments
 from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
@@ -65,7 +65,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
     :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
-        item, more as `sharded.moment_rounds` and `cover.cover_shards` say.
+        item, more as `moment_rounds` and `cover.cover_shards` say.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
@@ -138,10 +138,7 @@ def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> 
     if not present or (sum(map(len, present)) <= JOINT_DOCUMENTS and not covers):
         return _jointly(ordered, state, maps, numbers)
     try:
-        if covers:
-            found = cover_shards(present, state.config, state.folder, maps)
-        else:
-            found = select_shards(present, state.config, state.folder, maps)
+        found = (CoverRounds if covers else MomentRounds)(present, state.config, state.folder, maps).run()
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
     return SelectionFacts(write_groups(corpus, found.decided, state, maps), _described(found, state))

@@ -32,8 +32,8 @@ from datamask.encoders.language_groups import language_groups
 from datamask.errors import InputError
 from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
+from datamask.selection.candidates import vectors_of
 from datamask.selection.near_duplicates import SAMPLE, spherical_kmeans
-from datamask.selection.sharded.candidates import vectors_of
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 from datamask.text.ngrams import word_bounds

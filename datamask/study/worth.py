@@ -35,7 +35,7 @@ from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
-from datamask.selection.sharded.candidates import Candidates, gather_pool, read_candidates
+from datamask.selection.candidates import Candidates, gather_pool, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS, mask_shard
 from datamask.selection.topics import model_path
 from datamask.stages import ShardFiles, recorded, required

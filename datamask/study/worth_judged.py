@@ -14,7 +14,7 @@ import numpy as np
 from datamask.config import Config
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import InputError
-from datamask.selection.sharded.candidates import Candidates
+from datamask.selection.candidates import Candidates
 from datamask.stages import ShardFiles
 from datamask.storage import expand_patterns
 from datamask.study.choices import SHARE as SPOILED

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
 
-from datamask.selection.engine.quadratic import Quadratic
+from datamask.selection.solvers.quadratic import Quadratic
 
 
 def gaussian(generator, count, width):

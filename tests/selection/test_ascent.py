@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.engine import ascent
-from datamask.selection.engine.quadratic import Quadratic, prepare
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
+from datamask.selection.solvers import ascent
+from datamask.selection.solvers.quadratic import Quadratic, prepare
 
 from .instances import FAMILIES, instance, optimum
 

@@ -15,11 +15,11 @@ import torch
 
 from datamask.config import Config, Select
 from datamask.errors import ConfigError
+from datamask.selection import moment_rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded import moment_rounds
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device
@@ -131,7 +131,7 @@ def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch, tmp_path):
     shards = [Rows(FEATURES[p], QUALITY[p], TOKENS[p], {"domain": GROUPS["domain"][p]}) for p in parts]
     with place():
         config = Config(select=settings(algorithm=algorithm, **BUDGETS[budget]))
-        found = moment_rounds.select_shards(shards, config, str(tmp_path))
+        found = moment_rounds.MomentRounds(shards, config, str(tmp_path)).run()
     assert found.selected.sum() == found.facts["selected"]
     assert found.facts["upper_bound"] >= found.facts["objective"]
 

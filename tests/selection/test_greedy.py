@@ -9,7 +9,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
 from datamask.selection.calibration import make_problem
-from datamask.selection.paper.neighbour_graph import GraphCoverage, Neighbours
+from datamask.selection.paper.facility import GraphCoverage, Neighbours
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers.relaxation import rank_incrementally

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datamask.selection.engine.iterate import Iteration
+from datamask.selection.driver import Iteration
 
 
 class Halving(Iteration[float]):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from datamask.config import Select, resolve
-from datamask.selection.engine.levels import CLIPPED, LOGISTIC, Levels, link_at
 from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.levels import CLIPPED, LOGISTIC, Levels, link_at
 from datamask.selection.problem.limits import make_limits
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from datamask.config import Config, Quota, Select, resolve
+from datamask.selection import moment_rounds as rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
+from datamask.selection.groups import UndecidedTooFew
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
-from datamask.selection.sharded import moment_rounds as rounds
-from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 
 WIDTH = 24
 
@@ -54,7 +54,7 @@ def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.ShardedSele
     """The exchange, its mask in the documents' own order, and the shards."""
     made, parts = parts_of
     with TemporaryDirectory() as folder:
-        found = rounds.select_shards(made, Config(select=settings), folder, room_bytes=room * 2 * WIDTH)
+        found = rounds.MomentRounds(made, Config(select=settings), folder, room=room * 2 * WIDTH).run()
         selected = found.selected
     mask = np.zeros(len(data[1]), bool)
     mask[np.concatenate(parts)] = selected
@@ -112,7 +112,7 @@ def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     monkeypatch.setattr(rounds, "solve_undecided", solve)
     made, _ = shards(data, np.arange(5000), 3)
     settings = Select(select_ratio=0.1, algorithm="pairwise")
-    found = rounds.select_shards(made, Config(select=settings), str(tmp_path), room_bytes=1000 * 2 * WIDTH)
+    found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=1000 * 2 * WIDTH).run()
     assert found.selected.sum() == 500 and posed == [1000] * rounds.SOLVES
 
 
@@ -167,7 +167,7 @@ def test_limits_hold_across_shards_without_gathering(metric, limit, tmp_path):
     settings = Select(algorithm=metric, select_ratio=0.1, **limit)
     parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
     made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
-    found = rounds.select_shards(made, Config(select=settings), str(tmp_path), room_bytes=4000 * 2 * WIDTH)
+    found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=4000 * 2 * WIDTH).run()
     problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
     mask = np.zeros(8000, bool)
     mask[np.concatenate(parts)] = found.selected
@@ -180,16 +180,16 @@ def test_the_sample_does_not_depend_on_the_shards(monkeypatch, tmp_path):
     monkeypatch.setattr(rounds, "SAMPLE", 300)
     data, learned = documents(2000), []
 
-    def learn(sample, *given):
+    def learn(self, sample):
         learned.append(sample)
         raise UndecidedTooFew
 
-    monkeypatch.setattr(rounds, "learn_first_prices", learn)
+    monkeypatch.setattr(rounds.MomentRounds, "learn", learn)
     order = np.random.default_rng(0).permutation(2000)
     for number, (rows, count, seed) in enumerate([(np.arange(2000), 1, 0), (order, 6, 0), (order, 6, 1)]):
         config = Config(select=Select(select_ratio=0.1, algorithm="pairwise", seed=seed))
         with pytest.raises(UndecidedTooFew):
-            rounds.select_shards(shards(data, rows, count)[0], config, str(tmp_path / str(number)))
+            rounds.MomentRounds(shards(data, rows, count)[0], config, str(tmp_path / str(number))).run()
     whole, parted, other = learned
     assert all(np.array_equal(one, another) for one, another in zip(whole, parted, strict=True))
     assert len(whole.features) == 300 and not np.array_equal(whole.features, other.features)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.engine.newton import FLAT, Newton, _steep
-from datamask.selection.engine.quadratic import Quadratic, prepare
 from datamask.selection.metrics.moments import Pairwise
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
+from datamask.selection.solvers.newton import FLAT, Newton, _steep
+from datamask.selection.solvers.quadratic import Quadratic, prepare
 
 from .instances import FAMILIES, instance, optimum, plain_loss
 

@@ -20,8 +20,8 @@ from datamask.config import Select, resolve
 from datamask.errors import ConfigError
 from datamask.selection import metric_names
 from datamask.selection.calibration import make_problem
+from datamask.selection.candidates import read_pool
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.pool_file import read_pool
 
 MODULE = '''
 """Two metrics: the widest angle that separates every pair, and the volume that the selected features span."""

@@ -16,7 +16,7 @@ from datamask import select
 from datamask.config import Select
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.paper.neighbour_graph import GraphCoverage, nearest
+from datamask.selection.paper.facility import GraphCoverage, nearest
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers import relaxation

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from datamask.selection.engine.swaps import best_swaps
 from datamask.selection.problem.limits import LimitKind, Limits
+from datamask.selection.solvers.swaps import best_swaps
 
 
 def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndarray, Limits, np.ndarray]:

@@ -1,7 +1,7 @@
 """Inner loops over sparse rows, compiled by Numba. They use one thread, so that sums are added in a fixed order.
 
 Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `value` (float32). `level` (J,) and
-`curves` are those of `curves.Curves`, t (J,) the target distribution, mass (N,) the factor on a document's row.
+`curves` are `Curves`, t (J,) the target distribution, mass (N,) the factor on a document's row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.selection.cover.curves import SMALLEST, Curves, bend_of, factor_left
 from datamask.selection.problem.limits import allowed, book_row
 
 # Of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most.
@@ -19,6 +18,27 @@ CROWD, PATIENCE = 32, 400
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
+
+
+SMALLEST = 1e-300  # a level is no less: a logarithm, and what is left of a word in a thousand documents, stay finite
+
+
+class Curves(NamedTuple):
+    """Which curve an atom follows. State: (1 − α) Aᵀ w, w the shares of the budget.
+
+    Before `bend` the level is the smoothed mixture u, and an atom is worth t log u. From there on it is 2^−documents,
+    what a word still has to give, and a word is worth t (1 − level). All numbers of a document's row in these columns
+    are alike, and t is `worth` for every word that a document holds.
+    """
+
+    bend: int
+    rate: float  # documents for each unit of the state
+    worth: float
+
+    @classmethod
+    def of(cls, t: np.ndarray, bend: int, rate: float) -> Curves:
+        """The curves of this t (J,)."""
+        return cls(bend, rate, float(t[bend:].max(initial=0.0)))
 
 
 class Rows(NamedTuple):
@@ -103,6 +123,27 @@ def add_state(start, index, value, mass, found, first, last):  # type: ignore[no
         if m != 0.0:
             for at in range(start[row], start[row + 1]):
                 found[index[at]] += m * value[at]
+
+
+@compiled
+def bend_of(index, first, last, bend):  # type: ignore[no-untyped-def]
+    """The first place of a row, index[first:last], whose atom saturates: such atoms stand last in a row."""
+    if first == last or index[last - 1] < bend:
+        return last
+    low, high = first, last - 1
+    while low < high:
+        middle = (low + high) // 2
+        if index[middle] < bend:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def factor_left(mass, value, rate):  # type: ignore[no-untyped-def]
+    """The factor on the levels of words when `mass` of a row that has this number for them is added."""
+    return 2.0 ** (-rate * mass * value)
 
 
 @compiled

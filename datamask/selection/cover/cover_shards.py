@@ -1,6 +1,6 @@
 """Coverage of a corpus too large for one process: shards exchange sums over the atoms, one worker solves the undecided.
 
-    found = cover_shards(groups, config, maps=maps, folder=folder)
+    found = CoverRounds(groups, config, folder, maps).run()
 
     sketch   hashes of the documents, which choose the sample and the anchors
     lay out  each group's rows of atoms once, as flat files that later rounds map into memory; the pool's sums
@@ -20,40 +20,59 @@ documents, so the undecided that one worker can hold are enough for corpora of a
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import Bounds, minimize
 
-from datamask.config import Config, ResolvedSelect
-from datamask.maps import Handed, Mapper, here
+from datamask.config import ResolvedSelect
+from datamask.maps import Handed
 from datamask.selection.cover.atoms import (
+    JUDGED,
     NEAREST,
+    AtomRows,
+    Atoms,
+    counted_words,
+    least_hashes,
+    quality_ranges,
+    saturates,
+    targets_of,
+    weighs_documents,
 )
+from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.shard_maps import (
-    UNDECIDED,
-    CoverCorpus,
-    UndecidedProblem,
+    Covering,
+    CoverPart,
+    OwnBest,
+    calibrate_metric,
     price_group,
+    read_undecided,
+    sample_group,
     search_mask,
     solve_fractions,
-    sum_groups,
+    write_atoms,
 )
-from datamask.selection.cover.solve import ACCURACY
-from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.limits import Spent
-from datamask.selection.result import Certificate
-from datamask.selection.sharded.driver import GroupDecision
-from datamask.selection.sharded.grouped_corpus import (
+from datamask.selection.cover.solve import ACCURACY, span_of_objective
+from datamask.selection.groups import (
+    GroupDecision,
+    GroupDriver,
+    Nearest,
     ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
+    sum_groups,
 )
+from datamask.selection.metrics import metric_class
+from datamask.selection.metrics.coverage import Coverage, SummedCoverage
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.problem import Term, weigh_terms
+from datamask.selection.result import Certificate
+from datamask.selection.sparse_rows import index_type
 
+SAMPLED = 1 << 17  # documents of a sample, at most
 JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as one problem, at 24 bytes a number
 SAMPLE_ROOM = 1 << 24  # numbers in the rows of a sample, at most
 FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
@@ -90,21 +109,6 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * NEAREST * documents
 
 
-def cover_shards(
-    shards: Sequence[Any], config: Config, folder: str, maps: Mapper = here, room: int | None = None
-) -> ShardedSelection:
-    """Runs all rounds and returns the selection.
-
-    shards: `ShardCandidates` with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
-    room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
-
-    :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
-    :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits, or are too few for the
-        optimum.
-    """
-    return CoverRounds(shards, config, maps, folder, room).run()
-
-
 class _Enough(Exception):
     """The descent need not go on."""
 
@@ -117,16 +121,13 @@ class _Priced(NamedTuple):
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class CoverRounds(CoverCorpus):
-    """The driver of coverage; its state is one number an atom."""
+class CoverRounds(GroupDriver):
+    """The driver of coverage; its state is one number an atom. Shards have `ngrams()`.
 
-    def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
-        super().__init__(shards, config, maps, folder)
-        self.room = self.greatest_room = JOINT_NUMBERS if room is None else room
-        self.measured = room is None  # whether the room becomes that of FEW documents
-        self.grown = False  # whether the room is the greatest, as the first one held too few
-        self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
-        self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
+    room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
+    """
+
+    read = staticmethod(read_undecided)
 
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
@@ -136,8 +137,13 @@ class CoverRounds(CoverCorpus):
 
     def measure(self) -> None:
         """Lays the corpus out, and measures the room where it is not given."""
+        self.state = Covering(self.config, self.folder, share=self.size / self.total, size=self.size)
+        self.room = self.greatest_room = JOINT_NUMBERS if self.given_room is None else self.given_room
+        self.grown = False  # whether the room is the greatest, as the first one held too few
+        self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
+        self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
         self.lay_out()
-        if self.measured:
+        if self.given_room is None:
             self.room = min(FEW * self.numbers // self.count, self.room)
         self.pricing = self.sample(LIMITED, self.ones) if self.limits.whole else []
 
@@ -235,6 +241,117 @@ class CoverRounds(CoverCorpus):
             minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, options=options)
         return states[int(np.argmin(bounds))]
 
+    # ------------------------------------------------------------ the corpus and its terms
+
+    def _of_least(self, name: str, count: int) -> np.ndarray:
+        """What the sketches hand on of so many documents with the least hashes: their rows of an array."""
+        parts = [found.read(name)[0] for found in self.sketched]
+        pairs = zip(self.sketched, parts, strict=True)
+        least = np.concatenate([found.read("least")[0][: len(part)] for found, part in pairs])
+        return np.concatenate(parts)[least_hashes(least, count)]
+
+    def lay_out(self) -> None:
+        """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
+        self.sketched = self.maps(sample_group, self.state, self.groups, self.rows)
+        anchors = np.zeros((0, 0), np.float32)
+        if "coverage-embedding" in self.settings.metrics:
+            anchors = self._of_least("rows", self.settings.coverage.anchors)
+            self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
+        if weighs_documents(self.settings):
+            self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
+        self.hashes = self.column(self.sketched, "hashes")
+        self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
+        self.lengths = self.column(self.laid, "length")
+        self.numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
+        total, random, spent = (sum_groups(self.laid, name) for name in ("state", "random", "spent"))
+        self.state = replace(self.state, width=len(total))
+        target = target_of(self.settings)
+        words = total[len(anchors) :]
+        if self.state.ranges is not None:
+            words = counted_words(words, sum_groups(self.laid, "worth")[len(anchors) :])
+        wanted = None if target is None else target.counts(self.settings.coverage.buckets)
+        targets = targets_of(self.settings, len(anchors), words, wanted)
+        bend = int(self.laid[0].read("bend")[0])
+        kind = index_type(len(total))
+        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
+        atoms = Atoms(nothing, targets, bend, anchors, total / self.total)
+        self.metrics: list[Coverage] = []
+        for name in self.settings.metrics:
+            metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
+            assert isinstance(metric, Coverage)
+            metric.use_atoms(self.settings, atoms)
+            self.metrics.append(metric)
+        self.random = random / np.maximum(spent, 1e-300)[:, None]
+
+    def learn(self, room: int) -> None:
+        """Calibrates the terms on a sample and joins them to the objective. room: numbers in the sample's rows."""
+        settings = self.settings
+        sample = self.sample(room, lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths()))
+        if sum(map(len, sample)) < 2:
+            sample = self.sample(2, self.ones)
+        taken = self.take("sample", self.places("sample", sample))
+        hashes = np.concatenate([own[at] for own, at in zip(self.hashes(), sample, strict=True)])
+        half = hashes < np.median(hashes)
+        metric_spans = [(0.0, 1.0)] * len(self.metrics)
+        quality_spans = [(0.0, 1.0)] * self.columns
+        if settings.calibrate:
+            weights, places = self.limits_at(sample).weights, (np.flatnonzero(half), np.arange(len(half)))
+            items = [
+                OwnBest(SummedCoverage.of([metric], [1.0]), taken, weights, at, self.state.share)
+                for metric in self.metrics
+                for at in places
+            ]
+            best = np.reshape(self.maps(calibrate_metric, self.state, items), (-1, 2)).tolist()
+            sizes = [len(at) for at in places]
+            metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
+            quality_spans = self.spans()
+        self.join(quality_spans, metric_spans)
+
+    def join(self, quality_spans: Sequence[tuple[float, float]], metric_spans: Sequence[tuple[float, float]]) -> None:
+        """Joins the terms, whose (zero, one) these are, to the objective."""
+        settings = self.settings
+        terms = [
+            Term(name, 0.0, *span, column=column)
+            for column, (name, span) in enumerate(zip(self.quality_names, quality_spans, strict=True))
+        ]
+        pairs = zip(self.metrics, metric_spans, strict=True)
+        diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
+        self.terms, self.diversity = weigh_terms(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
+        self.objective_span = span_of_objective([*self.terms, *self.diversity], settings.calibrate)
+        self.state = replace(self.state, terms=self.terms, span=self.objective_span)
+        self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
+
+    def _span_of(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
+        """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
+        of it.
+
+        For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, and by
+        the saturating curve, the value as linear in 1 / size.
+        """
+        zero = float(np.mean([metric.of_state(state) for state in self.random]))
+        (half, whole), count = sizes, self.count
+        if half == whole or best[1] <= best[0]:
+            return zero, max(best[1], zero)
+        if metric.part == "embedding" or (metric.part == "ngrams" and saturates(self.settings)):
+            one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
+            return zero, max(one, zero)
+        used = metric.t > 0
+        most = (
+            float(metric.t[used] @ np.log(metric.t[used])) - metric.base
+        )  # rows add up to 1: the greatest value is at t
+        off = [max(most - each, 1e-12) for each in best]
+        one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
+        return zero, max(one, zero)
+
+    @property
+    def quality_names(self) -> list[str]:
+        """The quality columns' names among the terms."""
+        return [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
+
+    def state_of(self, name: str, fixed: Sequence[Handed]) -> np.ndarray:
+        """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
+        return sum_groups(self.take(name, fixed), "state")
+
     # ------------------------------------------------------------ prices
 
     def price(self, name: str, at: np.ndarray) -> _Priced:
@@ -265,39 +382,23 @@ class CoverRounds(CoverCorpus):
 
     # ------------------------------------------------------------ the undecided
 
-    def _pose(self, name: str, priced: _Priced) -> UndecidedProblem:
+    def _pose(self, name: str, priced: _Priced) -> CoverPart:
         """The problem of the undecided. Its first p is the last optimum, or `first_p`."""
-        index, fixed, spent, above = self.nearest(name, priced.reduced, self.lengths, self.room)
+        near = self.nearest(name, priced.reduced, self.lengths, self.room)
         if len(self.p):
-            starts = [self.relaxed_of(place)[at] for place, at in enumerate(index)]
+            starts = [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
         else:
-            starts = [self.first_p(place, at, over) for place, (at, over) in enumerate(zip(index, above, strict=True))]
-        return self.posed(name, index, fixed, spent, np.concatenate(starts))
+            pairs = enumerate(zip(near.at, near.above, strict=True))
+            starts = [self.first_p(place, at, over) for place, (at, over) in pairs]
+        return self.part(name, near, np.concatenate(starts))
 
-    def posed(
-        self, name: str, index: Sequence[np.ndarray], fixed: Sequence[Handed], spent: Spent, start: np.ndarray | None
-    ) -> UndecidedProblem:
-        """The problem of the documents at these places of each group, beside the others as they are.
+    def part(self, name: str, near: Nearest, start: np.ndarray | None) -> CoverPart:
+        """The problem of these documents. start: (m,) their first p.
 
-        fixed: each group's `at`, these places, and `inside` (n,), which others are selected; spent: by those; start:
-        (m,) the documents' first p.
-
-        :raises UndecidedTooFew: they cannot meet the limits.
+        :raises UndecidedTooFew: as `pose`.
         """
-        limits = self.gather(index, fixed, spent)
-        taken = self.take(name, fixed)
-        pairs = zip(self.groups, index, strict=True)
-        states, offsets = zip(*(each.read("state", "offset") for each in taken), strict=True)
-        return UndecidedProblem(
-            taken,
-            replace(self.joint, held=sum_groups(states)),
-            np.concatenate([self.state.linear(group.shard)[at] for group, at in pairs]),
-            limits,
-            self.size,
-            math.fsum(map(float, offsets)),
-            UNDECIDED * self.objective_span,
-            start,
-        )
+        posed = self.pose(name, near)
+        return CoverPart(posed.taken, posed.linear, posed.limits, self.joint, start)
 
     def first_p(self, place: int, at: np.ndarray, above: np.ndarray) -> np.ndarray:
         """(m,) the p from which the first solve of a group's documents `at` starts. above: which are above the cut."""
@@ -309,7 +410,7 @@ class CoverRounds(CoverCorpus):
 
     # ------------------------------------------------------------ the end
 
-    def search(self, posed: UndecidedProblem, priced: _Priced) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, posed: CoverPart, priced: _Priced) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the problem that was posed last, whose fractional optimum is its p, and the corpus's state.
 
         priced: at that optimum.

@@ -19,9 +19,8 @@ import numpy as np
 
 from datamask.errors import InputError
 from datamask.selection.cover import compiled
-from datamask.selection.cover.curves import SummedCoverage
-from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
+from datamask.selection.metrics.coverage import SummedCoverage, curve_value
 from datamask.selection.problem.feasible import fill_in_order, repair_selection
 from datamask.selection.problem.limits import NOTHING, Limits, RunningSums, allowed, book_row, running_sums
 from datamask.shares import share_part, tell_share
@@ -142,7 +141,7 @@ def improve(
 
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
-    return float(linear[mask].sum()) + value_at(joint.t, joint.levels(mass * mask), joint.curves)
+    return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
 
 
 def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:

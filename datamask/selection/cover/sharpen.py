@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
-from datamask.selection.cover.compiled import Mixture, Rows
-from datamask.selection.cover.curves import SummedCoverage, bend_of, curve_slope, factor_left, second
+from datamask.selection.cover.compiled import Mixture, Rows, bend_of, factor_left
+from datamask.selection.metrics.coverage import SummedCoverage, curve_slope, second
 from datamask.selection.problem.limits import NOTHING, Limits, Spent
 from datamask.shares import tell_share
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.sharpen import climb
-from datamask.selection.engine.iterate import Iteration, Record
-from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.driver import Iteration, Record
+from datamask.selection.metrics.base import StateMetric
+from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible, triple
 
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # step length after and within a line search; trials of a line search, at most
@@ -32,67 +32,6 @@ INNER = 160  # steps at most on the undecided alone: with 80 momentum begins ane
 # A document's step is divided by the root of its curvature. This takes fewer steps than no division, or a division by
 # the curvature itself (benchmarks/LOG.md). LEAST_CURVED: a smaller share of the median curvature counts as this share.
 LEAST_CURVED = 1e-2
-
-
-class StateMetric(Protocol):
-    """D as a concave function of Σ_i mass_i v_i, mass_i = p_i w_i / size."""
-
-    def state(self, mass: np.ndarray) -> np.ndarray:
-        """Σ_i mass_i v_i. mass: (N,)."""
-        ...
-
-    def of_state(self, state: np.ndarray) -> float:
-        """D at this state."""
-        ...
-
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """dD / dstate, of the state's shape."""
-        ...
-
-    def inside(self, state: np.ndarray) -> bool:
-        """Whether D is defined at this state."""
-        ...
-
-    def products(self, slope: np.ndarray) -> np.ndarray:
-        """⟨slope, v_i⟩ of every document: (N,)."""
-        ...
-
-
-class OfMoment:
-    """A quadratic metric (pairwise, DiSF) as a `StateMetric`."""
-
-    def __init__(self, metric: MomentMetric) -> None:
-        self.metric = metric
-
-    def state(self, mass: np.ndarray) -> np.ndarray:
-        """Σ_i mass_i v_i. mass: (N,)."""
-        return self.metric.sum_over(self.metric.pool, torch.from_numpy(mass)).cpu().numpy()
-
-    def of_state(self, state: np.ndarray) -> float:
-        """D at this state."""
-        return -self.metric.unit * float(np.square(state).sum())
-
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """dD / dstate, of the state's shape."""
-        return -2 * self.metric.unit * state
-
-    def inside(self, state: np.ndarray) -> bool:
-        """True: a quadratic is defined everywhere."""
-        return True
-
-    def products(self, slope: np.ndarray) -> np.ndarray:
-        """⟨slope, v_i⟩ of every document: (N,) float64."""
-        moment, metric = torch.from_numpy(slope).to(self.metric.pool.device), self.metric
-        blocks = metric.pool.blocks(dtype=torch.float64)  # with float32, rounding would stop the ascent early
-        parts = [metric.products(metric.prepare(rows), moment) for _, rows in blocks]
-        return torch.cat(parts).cpu().double().numpy()
-
-
-def as_state(metric: Any) -> StateMetric | None:
-    """The metric as a `StateMetric`, or None if it is not a function of linear sums."""
-    if isinstance(metric, MomentMetric):
-        return OfMoment(metric)
-    return metric if all(hasattr(metric, name) for name in ("state", "of_state", "slope", "products")) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +188,6 @@ class Accelerated(Iteration[AscentResult]):
         self.record, self.enough = record, enough
 
     def init(self) -> None:
-        """See `Iteration.init`."""
         weights = self.problem.feasible.weights
         self.norm = weights if self.scale is None else weights * self.scale
         self.states = self.problem.states(self.p)
@@ -280,7 +218,6 @@ class Accelerated(Iteration[AscentResult]):
             self.record({"objective": self.value, "upper_bound": self.bound})
 
     def step(self) -> None:
-        """See `Iteration.step`."""
         problem, price, y = self.problem, self.price, self.y
         weights, feasible = problem.feasible.weights, problem.feasible
         length = self.length or 1.0 / max(float(price.std(correction=0)), 1e-30)
@@ -302,7 +239,6 @@ class Accelerated(Iteration[AscentResult]):
         self.look()
 
     def terminate(self) -> bool:
-        """See `Iteration.terminate`."""
         assert self.best is not None
         looked = self.enough is not None and self.done % SCREEN == SCREEN - 1
         return self.missing[-1] <= self.tolerance or bool(looked and self.enough and self.enough(self.best))

@@ -8,8 +8,8 @@ shards select jointly by adding up sums. Coverage is a `MixtureMetric`: any conc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -49,8 +49,35 @@ class RelaxedMetric(Protocol):
         ...
 
 
+class StateMetric(Protocol):
+    """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
+
+    p need not be 0 or 1: a document that is repeated counts as often.
+    """
+
+    @abstractmethod
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i v_i, float64. mass: (N,) shares of the budget."""
+
+    @abstractmethod
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, v_i⟩ of every document: (N,) float64."""
+
+    @abstractmethod
+    def of_state(self, state: np.ndarray) -> float:
+        """Raw D."""
+
+    @abstractmethod
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate, of the state's shape."""
+
+    @abstractmethod
+    def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined there (an extrapolated state may not be)."""
+
+
 class MaskState:
-    """A `RelaxedMetric` as a `cover.tangent.StateMetric`: its state is the mask, in shares of the budget (N,)."""
+    """A `RelaxedMetric` as a `StateMetric`: its state is the mask, in shares of the budget (N,)."""
 
     def __init__(self, metric: RelaxedMetric, share: np.ndarray) -> None:
         """share: (N,) what each document takes of the budget, as a share of it."""
@@ -58,7 +85,6 @@ class MaskState:
         self.latest: tuple[np.ndarray, float, np.ndarray] | None = None  # value and slope at the last state
 
     def state(self, mass: np.ndarray) -> np.ndarray:
-        """The shares themselves. mass: (N,)."""
         return mass
 
     def _at(self, state: np.ndarray) -> tuple[float, np.ndarray]:
@@ -68,20 +94,48 @@ class MaskState:
         return self.latest[1:]
 
     def of_state(self, state: np.ndarray) -> float:
-        """D at this state."""
         return self._at(state)[0]
 
     def slope(self, state: np.ndarray) -> np.ndarray:
-        """dD / dstate: (N,)."""
         return self._at(state)[1]
 
     def inside(self, state: np.ndarray) -> bool:
-        """Whether D is defined there: for p from 0 to 1."""
         return bool((state >= 0).all() and (state <= self.share * (1 + 1e-9)).all())
 
     def products(self, slope: np.ndarray) -> np.ndarray:
-        """The slope, of every document: (N,)."""
         return slope
+
+
+class SummedMoment:
+    """A `MomentMetric` as a `StateMetric`."""
+
+    def __init__(self, metric: MomentMetric) -> None:
+        self.metric = metric
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        return self.metric.sum_over(self.metric.pool, torch.from_numpy(mass)).cpu().numpy()
+
+    def of_state(self, state: np.ndarray) -> float:
+        return -self.metric.unit * float(np.square(state).sum())
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        return -2 * self.metric.unit * state
+
+    def inside(self, state: np.ndarray) -> bool:
+        return True
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        moment, metric = torch.from_numpy(slope).to(self.metric.pool.device), self.metric
+        blocks = metric.pool.blocks(dtype=torch.float64)  # with float32, rounding would stop the ascent early
+        parts = [metric.products(metric.prepare(rows), moment) for _, rows in blocks]
+        return torch.cat(parts).cpu().double().numpy()
+
+
+def as_state(metric: Any) -> StateMetric | None:
+    """The metric as a `StateMetric`, or None if it is not a function of linear sums."""
+    if isinstance(metric, MomentMetric):
+        return SummedMoment(metric)
+    return metric if all(hasattr(metric, name) for name in ("state", "of_state", "slope", "products")) else None
 
 
 class MomentMetric:
@@ -165,37 +219,13 @@ class MomentMetric:
         return total
 
 
-class MixtureMetric(ABC):
-    """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
-
-    A subclass says what v and D are (`cover.tangent.StateMetric`); value, gradient and calibration follow. p need not
-    be 0 or 1: a document that is repeated counts as often.
-    """
+class MixtureMetric(StateMetric):
+    """A metric that says what v and D of a state are; value, gradient and calibration follow."""
 
     name: ClassVar[str]
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
         self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
-
-    @abstractmethod
-    def state(self, mass: np.ndarray) -> np.ndarray:
-        """Σ_i mass_i v_i, float64. mass: (N,) shares of the budget."""
-
-    @abstractmethod
-    def products(self, slope: np.ndarray) -> np.ndarray:
-        """⟨slope, v_i⟩ of every document: (N,) float64."""
-
-    @abstractmethod
-    def of_state(self, state: np.ndarray) -> float:
-        """Raw D."""
-
-    @abstractmethod
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """dD / dstate, of the state's shape."""
-
-    @abstractmethod
-    def inside(self, state: np.ndarray) -> bool:
-        """Whether D is defined there (an extrapolated state may not be)."""
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
         """Raw D of each mask, float64. masks: (G, N)."""

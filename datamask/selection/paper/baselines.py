@@ -7,11 +7,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily
-from datamask.selection.engine.quadratic import prepare
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
-from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.near_duplicates import fit_centroids, max_earlier_similarity, nearest_centroids
 from datamask.selection.paper.facility import FacilityLocation
@@ -19,6 +17,7 @@ from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
+from datamask.selection.solvers.quadratic import prepare
 from datamask.selection.solvers.relaxation import rank_incrementally
 
 CLUSTER_DOCUMENTS = 1000  # mean documents of a SemDeDup cluster at most (the paper's 50,000 of 440 M hold 8,800)
@@ -34,7 +33,6 @@ class TopQuality(Baseline):
     """The best quality first, as a quality threshold does (FineWeb-Edu, Ultra-FineWeb, FineWeb-DCLM)."""
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`."""
         return _take(problem, torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights))
 
 
@@ -55,7 +53,6 @@ class Direct(Baseline):
     """
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`."""
         objective = problem.objective
         score = objective.linear / problem.size
         share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 
 from datamask.compiling import compiled
 from datamask.errors import InputError
-from datamask.selection.engine.levels import CLIPPED, NOWHERE, RUN, Levels, find_level
+from datamask.selection.problem.levels import CLIPPED, NOWHERE, RUN, Levels, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it

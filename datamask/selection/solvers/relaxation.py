@@ -1,6 +1,6 @@
 """The relaxation: a concave maximisation over fractional masks, rounded, with an upper bound as certificate.
 
-For metrics that are quadratic in the mask (pairwise, DiSF; see `engine.quadratic`), prices are learned on a sample and
+For metrics that are quadratic in the mask (pairwise, DiSF; see `solvers.quadratic`), prices are learned on a sample and
 corrected, first on the whole pool and then on the documents that remain undecided. The fractional optimum is rounded,
 the mask improved by swaps, and the bound computed from the features with all rounding errors included.
 """
@@ -13,29 +13,26 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.cover.repeat import Repeats
-from datamask.selection.cover.solve import Mixture
-from datamask.selection.cover.tangent import as_state
-from datamask.selection.engine.ascent import Ascent, Multilinear, Spectral, standing
-from datamask.selection.engine.iterate import Record
-from datamask.selection.engine.newton import DualPoint, Newton, suits_newton
-from datamask.selection.engine.quadratic import (
-    Prepared,
-    Quadratic,
-    certified,
-    exact_price,
-    prepare,
-    rounding_of,
-    sampled,
-)
-from datamask.selection.engine.swaps import swap_by_kernel
-from datamask.selection.metrics.base import MaskState, MomentMetric
+from datamask.selection.cover.solve import Mixture, Repeats
+from datamask.selection.driver import PoolDriver, Record
+from datamask.selection.metrics.base import MaskState, MomentMetric, as_state
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, moment_coefficients
 from datamask.selection.result import Draft
-from datamask.selection.sharded.driver import PoolDriver
 from datamask.selection.solvers import RELAXATION, Report, Solver
+from datamask.selection.solvers.ascent import Ascent, Multilinear, Spectral, standing
+from datamask.selection.solvers.newton import DualPoint, Newton, suits_newton
+from datamask.selection.solvers.quadratic import (
+    Prepared,
+    Quadratic,
+    certified,
+    prepare,
+    priced,
+    rounding_of,
+    sampled,
+)
+from datamask.selection.solvers.swaps import swap_by_kernel
 from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
@@ -126,7 +123,7 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     at = other.to(problem.pool.device)
     coefficients = moment_coefficients(terms, problem.size)
     moments = [metric.exact_moment(at) for metric in metrics]
-    price = exact_price(problem.pool, metrics, coefficients, problem.objective.linear / problem.size, moments)
+    price, _ = priced(problem.pool, metrics, coefficients, problem.objective.linear / problem.size, moments)
     return replace(draft, selected=other, price=price)  # documents counted: per document
 
 

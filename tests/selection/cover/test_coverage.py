@@ -12,10 +12,10 @@ from datamask.config import resolve
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily
 from datamask.selection.cover.solve import make_concave
 from datamask.selection.cover.tangent import scaling
+from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
@@ -203,7 +203,7 @@ def test_the_whole_pool_covers_its_words_entirely() -> None:
 def test_the_mask_is_above_rounding_and_growing() -> None:
     from datamask.selection.cover import greedy_search as search
     from datamask.selection.cover import solve as cover
-    from datamask.selection.cover.curves import SummedCoverage
+    from datamask.selection.metrics.coverage import SummedCoverage
     from datamask.selection.problem.feasible import Feasible, fill_in_order
 
     pool = pool_of(11, 300)

@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 
 from datamask.selection.cover import atoms, compiled
 from datamask.selection.cover.atoms import AtomRows, beside, hit_rows, shares
-from datamask.selection.cover.compiled import Documents, Mixture
-from datamask.selection.cover.curves import Curves, at_slope, curve_slope, levels
+from datamask.selection.cover.compiled import Curves, Documents, Mixture
+from datamask.selection.metrics.coverage import at_slope, curve_slope, levels
 
 
 @pytest.mark.parametrize("shared", [0, 1 << 60])

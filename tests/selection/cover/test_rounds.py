@@ -19,8 +19,8 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
+from datamask.selection.groups import UndecidedTooFew
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}
@@ -77,7 +77,7 @@ def by_rounds(whole: Rows, order: np.ndarray, count: int, settings, folder: Path
     """What the rounds find, and their mask in the documents' own order."""
     parts = np.array_split(order, count)
     shards = [taken(whole, at) for at in parts]
-    found = rounds.cover_shards(shards, Config(select=settings), str(folder), maps, room)
+    found = rounds.CoverRounds(shards, Config(select=settings), str(folder), maps, room).run()
     mask = np.zeros(len(order), bool)
     mask[order] = found.selected
     return found, mask
@@ -90,7 +90,7 @@ def joint(whole: Rows, settings):
 @pytest.mark.parametrize("weighed", ["quality", "equal"])
 def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, tmp_path):
     """The quantiles are those of the same documents, however the corpus is dealt to shards."""
-    for module in (atoms, shard_maps):
+    for module in (atoms, shard_maps, rounds):
         monkeypatch.setattr(module, "JUDGED", 60)
     whole, _ = documents(300, seed=4)
     coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
@@ -183,8 +183,8 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    for name in ("ACCURACY", "UNDECIDED", "UNSOLVED"):
-        monkeypatch.setattr(rounds, name, 3.0)
+    for module, name in ((rounds, "ACCURACY"), (rounds, "UNSOLVED"), (shard_maps, "UNDECIDED")):
+        monkeypatch.setattr(module, name, 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]

@@ -16,9 +16,9 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.compiled import Mixture
-from datamask.selection.cover.curves import SummedCoverage, curve_slope, second
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.tangent import maximise
+from datamask.selection.metrics.coverage import SummedCoverage, curve_slope, second
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 from tests.selection.cover.test_coverage import feasible_masks, pool_of, problem_of
@@ -160,7 +160,7 @@ def test_loops_read_from_the_cache_compute_what_the_process_that_compiled_them_d
 import numpy as np
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.compiled import Mixture, Rows
-from datamask.selection.cover.curves import Curves
+from datamask.selection.cover.compiled import Curves
 g = np.random.default_rng(0)
 rows, atoms, each = 3000, 2000, 62
 half = g.standard_normal((rows, each // 2)).astype(np.float32)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from datamask.selection.engine.iterate import Iteration, Record
-from datamask.selection.engine.quadratic import Quadratic
+from datamask.selection.driver import Iteration, Record
+from datamask.selection.solvers.quadratic import Quadratic
 
 # Stop when bound − value ≤ max(tolerance, min(CLOSE, ROUNDING_SHARE · rounding loss)): rounding the fractional p to a
 # mask loses far more than a gap that small, so closing it further does not improve the mask.
@@ -72,7 +72,6 @@ class Spectral(Iteration[Ascent]):
         self.length, self.record = length, record
 
     def init(self) -> None:
-        """See `Iteration.init`."""
         self.moments = self.quadratic.moments(self.p)
         self.value = self.quadratic.value(self.p, self.moments)
         self.best: Ascent | None = None
@@ -104,7 +103,6 @@ class Spectral(Iteration[Ascent]):
             self.record(standing(quadratic, self.best.p, self.best.value, self.bound))
 
     def step(self) -> None:
-        """See `Iteration.step`."""
         line = self.line()
         if line is None:
             return
@@ -157,7 +155,6 @@ class Spectral(Iteration[Ascent]):
         return 1.0 / max(float(self.price.std(correction=0)), 1e-30) if self.length is None else self.length
 
     def terminate(self) -> bool:
-        """See `Iteration.terminate`."""
         assert self.best is not None
         return self.best.near(self.quadratic, self.tolerance)
 
@@ -196,19 +193,15 @@ class Multilinear(Spectral):
         self.response, self.most = quadratic.feasible.respond(self.price)
 
     def spared(self, toward: torch.Tensor) -> float:
-        """See `Spectral.spared`."""
         return float(self.quadratic.self_terms @ toward.square())
 
     def rises(self, slope: float, bend: float) -> bool:
-        """See `Spectral.rises`."""
         return slope > 0 or bend <= 0
 
     def whole(self, slope: float, bend: float) -> bool:
-        """See `Spectral.whole`."""
         return bend <= 0
 
     def terminate(self) -> bool:
-        """See `Iteration.terminate`."""
         return self.most - float((self.quadratic.feasible.weights * self.price) @ self.p) <= self.tolerance
 
     def postprocess(self) -> Ascent:

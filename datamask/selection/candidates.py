@@ -1,31 +1,36 @@
-"""A shard's candidates for selection, read from its stages' files, and why each other document is not one."""
+"""Candidates for selection: a shard's, read from its stages' files, and why each other document is not one; or those of
+a file of embedded, scored documents in DATAMASK's layout (chunk_id, quality_score, feature_arr), and its mask."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 from scipy.sparse import csr_array
 
+from datamask import storage
 from datamask.config import COPY_COLUMNS, Config, ResolvedSelect
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
 from datamask.devices import pick_device
-from datamask.errors import ConservationError, InputError
+from datamask.errors import ConfigError, ConservationError, InputError, nearest, some
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand_on, handed
 from datamask.selection.cover.counting import read_ngrams, words_of
+from datamask.selection.groups import ShardCandidates
 from datamask.selection.metrics import pool_columns
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.grouped_corpus import ShardCandidates
+from datamask.selection.result import Selection
 from datamask.selection.sparse_rows import stack_rows
 from datamask.shares import tell_share
 from datamask.stages import ShardFiles
-from datamask.storage import open_parquet, read_table, scratch_array
 
+TOKENS = "token_count"
 IN_MEMORY_BYTES = 1 << 30  # greatest size of features held in memory; larger ones lie in a temporary file
 
 
@@ -66,29 +71,29 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
     if files.scores is None or files.index is None:
         raise ValueError(f"shard {files.shard.name} is not scored and indexed yet")
     name = files.shard.name
-    scores = read_table(files.scores.path, ["chunk_id", "quality_score"])
+    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"])
     path = vectors_path(files, config)
     if files.embeddings is not None and path == files.embeddings.path:
-        chunk_id = _sorted_ids(read_table(path, ["chunk_id"]), path)
+        chunk_id = _sorted_ids(storage.read_table(path, ["chunk_id"]), path)
         _same_rows(name, chunk_id, scores, "scores")
     else:
         chunk_id = _sorted_ids(scores, files.scores.path)
     reason = np.full(len(chunk_id), None, dtype=object)
     if files.duplicates is not None:
-        duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
+        duplicates = storage.read_table(files.duplicates.path, ["chunk_id", "kind"])
         places = np.searchsorted(chunk_id, duplicates["chunk_id"].to_numpy())
         reason[places] = [f"filter:{DUPLICATES[kind]}" for kind in duplicates["kind"].to_pylist()]
     if files.atoms is not None and not config.selection.coverage.leaks:
-        atoms = read_table(files.atoms.path, ["chunk_id", "leak"])
+        atoms = storage.read_table(files.atoms.path, ["chunk_id", "leak"])
         _same_rows(name, chunk_id, atoms, "atoms")
         reason[np.asarray(atoms["leak"].is_valid())] = "filter:target_leak"
     if files.filters is not None:
-        filters = read_table(files.filters.path, ["chunk_id", "reason"])
+        filters = storage.read_table(files.filters.path, ["chunk_id", "reason"])
         _same_rows(name, chunk_id, filters, "filters")
         found = filters["reason"].to_numpy(zero_copy_only=False)
         for row in np.flatnonzero([value is not None for value in found]):
             reason[row] = f"filter:{found[row]}"
-    table = read_table(files.copies.path) if files.copies is not None else None
+    table = storage.read_table(files.copies.path) if files.copies is not None else None
     if table is not None:
         _same_rows(name, chunk_id, table, "copies")
         for row in np.flatnonzero(np.asarray(table["reason"].is_valid())):
@@ -96,7 +101,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
             reason[row] = late if late == f"filter:{FORGOTTEN}" else reason[row] or late
         scores = table
     index = np.flatnonzero([value is None for value in reason])
-    counts = read_table(files.index.path, ["chunk_id", "token_count", "reason"])
+    counts = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
     counts = counts.filter(pa.compute.is_null(counts["reason"]))
     _same_rows(name, chunk_id, counts, "index")
     tokens = np.maximum(counts["token_count"].to_numpy().astype(np.float64), 1)
@@ -188,7 +193,9 @@ def _gather_rows(parts: Iterable[np.ndarray], count: int, folder: str = "") -> n
         if gathered is None:
             shape = (count, rows.shape[1])
             large = bool(folder) and 2 * count * rows.shape[1] > IN_MEMORY_BYTES
-            gathered = scratch_array(f"{folder}/features", np.float16, shape) if large else np.empty(shape, rows.dtype)
+            gathered = (
+                storage.scratch_array(f"{folder}/features", np.float16, shape) if large else np.empty(shape, rows.dtype)
+            )
         if rows.shape[1] != gathered.shape[1]:
             raise InputError(
                 f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "
@@ -237,11 +244,11 @@ def vectors_path(files: ShardFiles, config: Config) -> str:
 
 def vectors_of(path: str) -> np.ndarray:
     """(rows, d) float16 of an embeddings file; of an index, `hash_vectors` of its documents."""
-    with open_parquet(path) as file:
+    with storage.open_parquet(path) as file:
         embedded = "feature_arr" in file.schema_arrow.names
     if embedded:
-        return read_features(read_table(path, ["feature_arr"]), path)
-    table = read_table(path, ["text_hash", "reason"])
+        return read_features(storage.read_table(path, ["feature_arr"]), path)
+    table = storage.read_table(path, ["text_hash", "reason"])
     return hash_vectors(table.filter(pa.compute.is_null(table["reason"]))["text_hash"])
 
 
@@ -321,3 +328,117 @@ def _sorted_ids(table: pa.Table, where: str) -> np.ndarray:
 def _same_rows(shard: str, chunk_id: np.ndarray, table: pa.Table, what: str) -> None:
     if not np.array_equal(chunk_id, table["chunk_id"].to_numpy()):
         raise ConservationError(f"shard {shard}: {len(chunk_id)} embeddings and {table.num_rows} rows of {what} differ")
+
+
+# ---------------------------------------------------------------- a user's own file
+
+
+@dataclass(frozen=True, eq=False)
+class PoolFile:
+    """chunk_id (N,) as in the file; features (N, d); quality (N, Q); tokens (N,) or None; groups: column -> (N,)."""
+
+    chunk_id: pa.ChunkedArray
+    features: np.ndarray
+    quality: np.ndarray
+    quality_names: tuple[str, ...]
+    quality_weights: tuple[float, ...]
+    tokens: np.ndarray | None
+    groups: dict[str, np.ndarray]
+
+
+def read_pool(url: str, settings: ResolvedSelect, quality: Sequence[str] = ("quality_score",)) -> PoolFile:
+    """Reads the columns that the settings need. quality: names of columns, or name=weight.
+
+    :raises InputError: no such file, not parquet, no rows, a column is missing or not numbers, a chunk_id comes twice,
+        features of two widths.
+    :raises ConfigError: a weight is not a number.
+    """
+    weights = dict(_weight(item) for item in quality)
+    columns = pool_columns(settings)
+    needs_tokens = settings.in_tokens or settings.length_tolerance is not None
+    wanted = ["chunk_id", "feature_arr", *weights, *([TOKENS] if needs_tokens else []), *columns]
+    table = _read(url, list(dict.fromkeys(wanted)))
+    if not table.num_rows:
+        raise InputError(f"{url} has no rows")
+    repeated = duplicate_ids(table["chunk_id"].to_numpy())
+    if len(repeated):
+        raise InputError(
+            f"{url}: {len(repeated)} chunk_id occur more than once ({some(repeated, 5)}); each document needs its own"
+        )
+    return PoolFile(
+        chunk_id=table["chunk_id"],
+        features=read_features(table, url),
+        quality=np.stack([_numbers(table, name, url) for name in weights], axis=1),
+        quality_names=tuple(weights),
+        quality_weights=tuple(weights.values()),
+        tokens=_numbers(table, TOKENS, url) if needs_tokens else None,
+        groups={name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in columns},
+    )
+
+
+def write_mask(url: str, pool: PoolFile, selection: Selection, facts: dict[str, Any]) -> None:
+    """Publishes chunk_id, selected, probability, and repeat where documents may be repeated, in the input's order.
+
+    facts: for the file's metadata.
+    """
+    fields = [("chunk_id", pool.chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
+    table = pa.table([pool.chunk_id, selection.selected, selection.probability], schema=pa.schema(fields))
+    if selection.repeat is not None:
+        table = table.append_column("repeat", pa.array(selection.repeat))
+    storage.write_output(url, storage.key("select", facts), table.schema, [table], lambda: facts)
+
+
+def columns_of(url: str) -> list[str]:
+    """The names of the file's columns.
+
+    :raises InputError: no such file, or not parquet.
+    """
+    with _opened(url) as file:
+        return list(file.schema_arrow.names)
+
+
+def _read(url: str, wanted: list[str]) -> pa.Table:
+    with _opened(url) as file:
+        columns = file.schema_arrow.names
+        missing = [name for name in wanted if name not in columns]
+        if not missing:
+            return file.read(columns=wanted)
+    name = missing[0]
+    raise InputError(f"{url} has no column {name}{nearest(name, columns)} (found: {', '.join(columns)})")
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[pa.parquet.ParquetFile]:
+    try:
+        with storage.open_parquet(url) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise InputError(f"no such file: {url}") from error
+    except IsADirectoryError as error:
+        raise InputError(
+            f"{url} is a folder; --input takes one parquet file (a whole corpus: datamask curate)"
+        ) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(
+            f"{url} is not a parquet file that can be read: {' '.join(str(error).split())[:200]}"
+        ) from error
+
+
+def _weight(item: str) -> tuple[str, float]:
+    name, equals, weight = item.partition("=")
+    try:
+        return name, float(weight) if equals else 1.0
+    except ValueError as error:
+        raise ConfigError(f"--quality {item}: expected a column, or column=weight") from error
+
+
+def _numbers(table: pa.Table, name: str, url: str) -> np.ndarray:
+    column = table[name]
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise InputError(f"{url}: column {name} is {column.type}; it must hold numbers")
+    if column.null_count:
+        first = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise InputError(
+            f"{url}: {column.null_count} rows have no {name} (the first: row {first}); score them or leave them out"
+        )
+    return column.to_numpy().astype(np.float64)

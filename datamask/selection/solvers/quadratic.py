@@ -128,21 +128,6 @@ def _widened(z: torch.Tensor) -> torch.Tensor:
     return z if z.dtype == torch.bfloat16 else z.float()
 
 
-def exact_price(
-    pool: Pool,
-    metrics: Sequence[MomentMetric],
-    coefficients: Sequence[float],
-    linear: torch.Tensor,
-    moments: Sequence[torch.Tensor],
-    rows: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """(N,) float64: `Quadratic.price`, computed from the pool's features themselves instead of from prepared rows.
-
-    Products are taken in float64 for `rows` alone and for small pools, else in float32.
-    """
-    return priced(pool, metrics, coefficients, linear, moments, rows)[0]
-
-
 def priced(
     pool: Pool,
     metrics: Sequence[MomentMetric],
@@ -152,7 +137,11 @@ def priced(
     rows: torch.Tensor | None = None,
     errors: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`exact_price` and an upper bound on the rounding error of each price (zeros unless `errors`): (N,) each."""
+    """(N,) float64 each: `Quadratic.price`, computed from the pool's features themselves instead of from prepared rows;
+    and an upper bound on the rounding error of each price, zeros unless `errors`.
+
+    Products are taken in float64 for `rows` alone and for small pools, else in float32.
+    """
     price, error = linear.clone(), torch.zeros_like(linear)
     count = len(linear)
     for start in range(0, count, ROWS):

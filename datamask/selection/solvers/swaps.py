@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from datamask.compiling import compiled
-from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.problem.limits import GRAIN, Limits, allowed, book_row, running_sums
+from datamask.selection.solvers.quadratic import Quadratic
 
 # Documents on each side of the window: if all metrics' moments are vectors (rounding loses less there), and otherwise.
 WINDOW = {True: 512, False: 1024}

@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from datamask.selection.engine.ascent import Ascent, Spectral, standing
-from datamask.selection.engine.iterate import Iteration, Record
-from datamask.selection.engine.levels import LOGISTIC, Levels, find_level
-from datamask.selection.engine.quadratic import Quadratic
+from datamask.selection.driver import Iteration, Record
 from datamask.selection.metrics.moments import gram_of
+from datamask.selection.problem.levels import LOGISTIC, Levels, find_level
+from datamask.selection.solvers.ascent import Ascent, Spectral, standing
+from datamask.selection.solvers.quadratic import Quadratic
 
 FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
 SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps
@@ -83,7 +83,6 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         self.scaled = 0.0  # ε of the last point
 
     def init(self) -> None:
-        """See `Iteration.init`."""
         self.best: Ascent | None = None
         self.gap = self.lowest = math.inf
         self.worked, self.shrink, self.stayed = 0.0, SHRINK, False
@@ -97,7 +96,6 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         self.m, self.epsilon = self.best.moments[0].double(), FIRST * self.gap / entropy if entropy > 0 else 1.0
 
     def step(self) -> None:
-        """See `Iteration.step`."""
         before, least = self.gap, self.tolerance / 10
         now, steps, share = self.descend(
             self.m, self.epsilon, least if before == math.inf else max(least, CLOSE * before)
@@ -127,7 +125,6 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
             self.epsilon *= max(shrink, ENOUGH * self.tolerance / self.gap)
 
     def terminate(self) -> bool:
-        """See `Iteration.terminate`."""
         return self.gap <= self.tolerance
 
     def postprocess(self) -> tuple[Ascent, DualPoint]:
