@@ -225,7 +225,10 @@ def peers(out: str, python: str, asked: Sequence[str]) -> None:
     all_files, config, recorded_work = recorded(out)
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(f"{recorded_work}/quality", f"{work}/quality")  # the counts that tell the intact copy
-        files = [replace(f, signatures=None, filters=None, duplicates=None, masks=None) for f in all_files]
+        [pool] = Path(work, "quality").glob("pool-*.safetensors")  # a record holds no facts
+        facts = {"pool": f"quality/{pool.name}"}
+        bare = replace(all_files[0], signatures=None, filters=None, duplicates=None, masks=None)  # what is made anew
+        files = [replace(bare, shard=f.shard, index=f.index, scores=replace(f.scores, facts=facts)) for f in all_files]
         now, seconds = run(files, config, work)
         gone = fallen(now)
     rows = read(out, ["text"])

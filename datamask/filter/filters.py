@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -224,15 +223,13 @@ def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
         masks += [files.leaks.key] if files.leaks else []
         masks += [files.topics.key] if files.topics and TOPIC in plan.documents else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
-    own = _own_key(plan.config)
+    # of the user's filters names, options, and their code
+    own = [
+        [each.label, each.options, extensions.require("filter", each.use).fingerprint()]
+        for each in plan.config.filter.own
+    ]
     columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
     return STAGES["filter"].key(plan.config, own, columns, sorted(plan.common), inputs)
-
-
-def _own_key(config: Config) -> list[Any]:
-    """What a cache key takes of the user's filters: names, options, and their code."""
-    found = [(own, extensions.require("filter", own.use)) for own in config.filter.own]
-    return [[own.label, own.options, extension.fingerprint()] for own, extension in found]
 
 
 def _write(
@@ -376,7 +373,11 @@ def _tables(files: ShardFiles, rows: pa.Table, plan: _Filters) -> Iterator[pa.Ta
         return
     start = 0
     for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
-        yield _joined(rows.slice(start, batch.num_rows), batch)
+        part = rows.slice(start, batch.num_rows)
+        for name in batch.schema.names:
+            if name not in part.column_names:
+                part = part.append_column(name, batch[name])
+        yield part
         start += batch.num_rows
 
 
@@ -385,10 +386,3 @@ def _contaminated(files: ShardFiles, plan: _Filters) -> dict[int, str]:
     if not contamination.wanted(plan.config):
         return {}
     return contamination.contaminated(files, plan.config, plan.common)
-
-
-def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
-    for name in documents.schema.names:
-        if name not in rows.column_names:
-            rows = rows.append_column(name, documents[name])
-    return rows

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from datamask.quality import rules, terms
-
-_Explain = Callable[[Mapping[str, float | None]], list[str]]
-_KINDS: tuple[tuple[tuple[str, ...], _Explain], ...] = (
-    (terms.SIGNALS, terms.explain),
-    (rules.SIGNALS, rules.explain),
-)
 
 
 def reasons(scores: Mapping[str, float | None]) -> list[str]:
     """The sentences for a row of a scores file. A scorer is recognised by its signals, whatever its name."""
     found: dict[str, None] = {}
-    for signals, explain in _KINDS:
+    for signals, explain in ((terms.SIGNALS, terms.explain), (rules.SIGNALS, rules.explain)):
         for name in (column.removesuffix(f".{signals[1]}") for column in scores if column.endswith(f".{signals[1]}")):
             if all(f"{name}.{signal}" in scores for signal in signals):
                 found |= dict.fromkeys(explain({signal: scores[f"{name}.{signal}"] for signal in signals}))
