@@ -20,7 +20,7 @@ from datamask.version import __version__
 if TYPE_CHECKING:
     from datamask.api import Release
     from datamask.selection.arrays import select
-    from datamask.selection.result import Selection
+    from datamask.selection.problem.problem import Selection
     from datamask.study.worth import find_worth
 
 __all__ = ["Release", "Selection", "__version__", "curate", "find_worth", "forget", "refresh", "select"]

@@ -8,7 +8,7 @@ import torch
 
 from datamask import select
 from datamask.errors import ConfigError
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft
 
 
 class BestOfRandom:

@@ -3,8 +3,8 @@
     from datamask import select
     chosen = select(features, quality, select_ratio=0.1, lamb=0.5, algorithm="DiSF")
 
-Read in this order: `problem` (pool, budget, limits, objective), `metrics` (what is maximised), `solvers` (how),
-`result`, `arrays` (the call above), `driver`, `groups` and `cover` (shards that select jointly), `stage` (the
+Read in this order: `problem` (pool, budget, limits, objective, and the answer), `metrics` (what is maximised),
+`solvers` (how), `arrays` (the call above), `driver`, `groups` and `cover` (shards that select jointly), `stage` (the
 pipeline's stage functions). `paper` has the paper's own method and what the solver is compared with.
 Nothing heavy is imported before it is used.
 """
@@ -19,12 +19,12 @@ from datamask.extensions import extension_names
 if TYPE_CHECKING:
     from datamask.selection.arrays import select
     from datamask.selection.extension import extend_prices
-    from datamask.selection.result import Selection
+    from datamask.selection.problem.problem import Selection
     from datamask.selection.stage import learn_prices, mask_shard
 
 _HOMES = {
     "select": "arrays",
-    "Selection": "result",
+    "Selection": "problem.problem",
     "extend_prices": "extension",
     "learn_prices": "stage",
     "mask_shard": "stage",

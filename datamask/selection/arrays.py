@@ -25,8 +25,7 @@ from datamask.keywords import ArrayKeywords
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.problem import Problem
-from datamask.selection.result import Draft, Selection
+from datamask.selection.problem.problem import Draft, Problem, Selection
 from datamask.selection.solvers import Report, solver_for
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from datamask.selection.cover.counting import read_ngrams, words_of
 from datamask.selection.groups import ShardCandidates
 from datamask.selection.metrics import pool_columns
 from datamask.selection.problem.pool import Pool
-from datamask.selection.result import Selection
+from datamask.selection.problem.problem import Selection
 from datamask.selection.sparse_rows import stack_rows
 from datamask.shares import tell_share
 from datamask.stages import ShardFiles

@@ -18,7 +18,7 @@ from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
     from datamask.selection.candidates import PoolFile
-    from datamask.selection.result import Selection
+    from datamask.selection.problem.problem import Selection
 
 
 def select(

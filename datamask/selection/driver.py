@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft
 
 if TYPE_CHECKING:
     from datamask.selection.problem.feasible import Feasible

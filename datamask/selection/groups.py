@@ -22,8 +22,7 @@ from datamask.selection.budget_cuts import Blocks, BudgetCut, Filling, ascending
 from datamask.selection.driver import Iteration
 from datamask.selection.problem.limits import Census, Limits, Spent, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of
-from datamask.selection.problem.problem import Term, scaled_quality
-from datamask.selection.result import Certificate
+from datamask.selection.problem.problem import Certificate, Term, scaled_quality
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it

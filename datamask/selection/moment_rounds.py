@@ -46,8 +46,7 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.problem.problem import SAMPLE, Problem, Term, moment_coefficients, scaled_quality
-from datamask.selection.result import Certificate
+from datamask.selection.problem.problem import SAMPLE, Certificate, Problem, Term, moment_coefficients, scaled_quality
 from datamask.selection.solvers import relaxation
 from datamask.selection.solvers.ascent import Ascent, Multilinear
 from datamask.selection.solvers.quadratic import Quadratic, prepare, priced, rounding_of, weighted_norms

@@ -26,8 +26,7 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem
-from datamask.selection.result import Selection
+from datamask.selection.problem.problem import Problem, Selection
 from datamask.selection.solvers import relaxation, solver_for
 from datamask.study.chosen import texts_of
 

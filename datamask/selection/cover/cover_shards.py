@@ -68,8 +68,7 @@ from datamask.selection.groups import (
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.problem import Term, weigh_terms
-from datamask.selection.result import Certificate
+from datamask.selection.problem.problem import Certificate, Term, weigh_terms
 from datamask.selection.sparse_rows import index_type
 
 SAMPLED = 1 << 17  # documents of a sample, at most

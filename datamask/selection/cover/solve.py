@@ -19,8 +19,7 @@ from datamask.selection.metrics.base import StateMetric, as_state
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.problem import Term
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft, Term
 from datamask.selection.solvers.quadratic import rounding_of
 from datamask.selection.solvers.swaps import swap_by_value
 from datamask.shares import share_part, tell_share

@@ -259,13 +259,9 @@ def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Conc
     if len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None
     metric, p, price = problem.metrics[0], found.p, found.price
-    above = feasible.reduced(price)
-    free = (p > DECIDED) & (p < 1 - DECIDED) | (p <= DECIDED) & (above > 0) | (p >= 1 - DECIDED) & (above < 0)
-    wanted = int(max(WIDER * int(free.sum()), FEWEST))
-    if wanted > MOST * len(p):
+    near = feasible.near_cut(p, price, DECIDED, WIDER, FEWEST, MOST)
+    if near is None:
         return None
-    near = free.clone()
-    near[above.abs().topk(wanted, largest=False).indices] = True
     held = torch.where(near, 0.0, p)
     index = near.nonzero()[:, 0]
     limits = feasible.limits.part(index.numpy(), held.numpy())

@@ -14,8 +14,7 @@ from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.near_duplicates import fit_centroids, max_earlier_similarity, nearest_centroids
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.feasible import Feasible, fill_in_order
-from datamask.selection.problem.problem import Problem
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 from datamask.selection.solvers.quadratic import prepare
 from datamask.selection.solvers.relaxation import rank_incrementally

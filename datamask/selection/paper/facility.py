@@ -20,8 +20,7 @@ import torch
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.problem import Term
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft, Term
 from datamask.selection.solvers import Report
 from datamask.selection.solvers.quadratic import rounding_of
 from datamask.selection.solvers.swaps import swap_by_value

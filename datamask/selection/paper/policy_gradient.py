@@ -37,8 +37,7 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import BLOCK_ROWS
-from datamask.selection.problem.problem import Problem
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 
 # -- Plackett–Luce: documents drawn one after another without replacement, each with probability ∝ exp(logit). The

@@ -88,7 +88,7 @@ class Feasible:
             return s, LimitPrices(float(least_taken(price.numpy(), s.numpy())))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, LimitPrices(level, level + self.answers.lowered(multipliers), multipliers)
+            return s, LimitPrices(level, level + torch.from_numpy(self.limits.charge(multipliers)), multipliers)
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
         found = None
@@ -115,6 +115,22 @@ class Feasible:
     def reduced(self, price: torch.Tensor) -> torch.Tensor:
         """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
         return price - self.dual(price).thresholds(price)
+
+    def near_cut(
+        self, p: torch.Tensor, price: torch.Tensor, decided: float, wider: float, fewest: float, most: float
+    ) -> torch.Tensor | None:
+        """(N,) bool: the undecided documents: those that are fractional, or on the wrong side of the cut, and those
+        nearest to it; `wider` times the former, or `fewest`. None where these are more than the share `most` of all.
+
+        decided: how near to 0 or 1 a p (N,) counts as that.
+        """
+        above = self.reduced(price)
+        free = (p > decided) & (p < 1 - decided) | (p <= decided) & (above > 0) | (p >= 1 - decided) & (above < 0)
+        wanted = int(max(wider * int(free.sum()), fewest))
+        if wanted > most * len(p):
+            return None
+        free[above.abs().topk(wanted, largest=False).indices] = True
+        return free
 
     def uniform(self) -> torch.Tensor:
         """(N,) the uniform p that spends the budget, ignoring limits."""

@@ -138,14 +138,6 @@ class Levels:
         self.level, self.multipliers = ratio * self.level, ratio * self.multipliers
         self.bands = self.bands and (ratio * self.bands[0], ratio * self.bands[1])
 
-    def lowered(self, multipliers: np.ndarray) -> torch.Tensor:
-        """A·multipliers: (N,)."""
-        return torch.from_numpy(self.limits.charge(multipliers))
-
-    def used(self, mass: torch.Tensor) -> np.ndarray:
-        """Aᵀ·mass: (R,)."""
-        return np.asarray(self.limits.rows @ mass.numpy())
-
     def columns(self, index: torch.Tensor, multipliers: np.ndarray) -> torch.Tensor:
         """(n, 1 + r) columns of [1 A] for these documents (row numbers), for the r limits whose multiplier is not 0."""
         binding = self.limits.rows[np.flatnonzero(multipliers)][:, index.numpy()].toarray()
@@ -207,7 +199,7 @@ class Levels:
                 return None
             self.level, self.multipliers = float(x[0]), x[1:]
         value, _, _, p = self.look(scores, np.append(self.level, self.multipliers))
-        lower = self.level + self.lowered(self.multipliers)
+        lower = self.level + torch.from_numpy(self.limits.charge(self.multipliers))
         return DualSolution(self.level, self.multipliers.copy(), lower, torch.from_numpy(p), value)
 
     def look(self, scores: Scores, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
@@ -275,7 +267,7 @@ class JointDual:
 
     def __init__(self, levels: Levels) -> None:
         self.levels, self.low, self.high = levels, levels.limits.floor, levels.limits.ceiling
-        most = levels.used(levels.weights)
+        most = np.asarray(levels.limits.rows @ levels.limits.weights)
         self.mean = levels.total / len(levels.weights)  # a document's mean weight
         slack = 1e-12 * levels.total
         self.capped, self.floored = self.high < most - slack, self.low > slack

@@ -295,13 +295,9 @@ def make_limits(
     :raises ConfigError, InputError: as `take_census` and `make_ends`.
     """
     weights = np.asarray(weights, dtype=np.float64)
-    in_tokens = settings.in_tokens
-    bounded = settings.length_tolerance is not None and tokens is not None
-    if not (settings.quotas or bounded):
+    if not settings.quotas and settings.length_tolerance is None:
         return Limits(weights, size)
-    lengths = weights if in_tokens or tokens is None else np.asarray(tokens, dtype=np.float64)
-    if not bounded:
-        settings = settings.model_copy(update={"length_tolerance": None})
+    lengths = weights if settings.in_tokens or tokens is None else np.asarray(tokens, dtype=np.float64)
     census = take_census(settings, lengths, groups)
     made = make_ends(settings, size, census)
     return replace(made.of(lengths, made.codes(groups)), slack=None)

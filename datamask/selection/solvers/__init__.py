@@ -26,8 +26,7 @@ from datamask.selection.metrics import metric_class
 
 if TYPE_CHECKING:
     from datamask.config import ResolvedSelect
-    from datamask.selection.problem.problem import Problem
-    from datamask.selection.result import Draft
+    from datamask.selection.problem.problem import Draft, Problem
 
 Report = Callable[[Mapping[str, float]], None]
 Held = Literal["documents", "tokens", "quotas", "length", "prune", "repeat"]

@@ -43,13 +43,8 @@ class Prepared:
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """(n, d) these rows: bf16 where they are held in bf16, else float32."""
         part = self.take(index)
-        z = _widened(part.z)
+        z = part.z if part.z.dtype == torch.bfloat16 else part.z.float()
         return z if part.scale is None else z * part.scale[:, None]
-
-    @property
-    def exact(self) -> bool:
-        """Whether products with these rows are as exact as products with the features: they are not held in bf16."""
-        return self.z.dtype != torch.bfloat16
 
     def moment(self, mask: torch.Tensor) -> torch.Tensor:
         """Σ_i mask_i v_i, summed over blocks in float32. mask: (N,); if few entries are not 0, only they are read."""
@@ -122,10 +117,6 @@ def row_type(metric: MomentMetric, count: int) -> torch.dtype:
     """
     numbers = count * metric.pool.dimensions
     return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
-
-
-def _widened(z: torch.Tensor) -> torch.Tensor:
-    return z if z.dtype == torch.bfloat16 else z.float()
 
 
 def priced(
@@ -290,17 +281,12 @@ class Quadratic:
     def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
         """Row numbers of the undecided documents, and the problem on these alone with the others fixed.
 
-        Undecided are documents that are fractional, near the cut, or on the wrong side of it. None where these are
-        most of the pool, or the fixed ones leave no budget for them.
+        None where these are most of the pool, or the fixed ones leave no budget for them.
         """
         weights, limits = self.feasible.weights, self.feasible.limits
-        above = self.feasible.reduced(price)
-        open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
-        wanted = int(max(WIDER * int(open_.sum()), UNDECIDED * len(p), UNDECIDED_ROWS))
-        if wanted > MOST * len(p):
+        near = self.feasible.near_cut(p, price, 0.0, WIDER, max(UNDECIDED * len(p), UNDECIDED_ROWS), MOST)
+        if near is None:
             return None
-        near = open_.clone()
-        near[above.abs().topk(wanted, largest=False).indices] = True
         taken = ~near & (p == 1)
         index = near.nonzero()[:, 0]
         left = limits.size - float(weights[taken].sum())

@@ -18,8 +18,7 @@ from datamask.selection.driver import PoolDriver, Record
 from datamask.selection.metrics.base import MaskState, MomentMetric, as_state
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.problem import SAMPLE, Problem, Term, moment_coefficients
-from datamask.selection.result import Draft
+from datamask.selection.problem.problem import SAMPLE, Draft, Problem, Term, moment_coefficients
 from datamask.selection.solvers import RELAXATION, Report, Solver
 from datamask.selection.solvers.ascent import Ascent, Multilinear, Spectral, standing
 from datamask.selection.solvers.newton import DualPoint, Newton, suits_newton
