@@ -35,9 +35,10 @@ from datamask.config import Config
 from datamask.corpus import convert_shard, plan_shards
 from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
-from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs
+from datamask.filter.signatures import sign_shard
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool_model import PoolModel, fit_pool_model, sample, write_pool_model

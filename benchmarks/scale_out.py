@@ -48,8 +48,9 @@ from datamask import storage
 from datamask.arithmetic import same_arithmetic
 from datamask.config import Config, load_config
 from datamask.corpus.plan import Part, Shard
-from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
+from datamask.filter.signatures import sign_shard
 from datamask.maps import Mapper, here
 from datamask.selection import learn_prices, mask_shard
 from datamask.selection import stage as selecting

@@ -63,8 +63,9 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
     from datamask.config import Config
     from datamask.corpus import convert_shard, index_shard, plan_shards
     from datamask.encoders import embed_shard, prepare_encoder
-    from datamask.filter import find_duplicates, sign_shard
+    from datamask.filter.duplicates import find_duplicates
     from datamask.filter.filters import filter_corpus
+    from datamask.filter.signatures import sign_shard
     from datamask.pipeline import STAGES as DECLARED
     from datamask.quality import prepare_quality, score_shard
     from datamask.release import Provenance, export, publish

@@ -85,9 +85,10 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     from datamask.corpus import convert_shard, plan_shards
     from datamask.corpus.identify import identify_shard
     from datamask.corpus.read import corpus_schema
-    from datamask.filter import find_duplicates, sign_shard
     from datamask.filter.contamination import common_rows, contaminated
+    from datamask.filter.duplicates import find_duplicates
     from datamask.filter.leaks import find_leaks, items_of
+    from datamask.filter.signatures import sign_shard
     from datamask.release.data_files import DataLayout, write_stripe
     from datamask.release.personal import PersonalRules, find_personal_data
     from datamask.release.stripes import RowRange, Stripe

@@ -29,8 +29,8 @@ from datamask.driver import Driver
 from datamask.engine import Engine, Threads
 from datamask.errors import ConservationError, IncompleteError, several
 from datamask.filter import forgotten
-from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
+from datamask.filter.duplicates import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room

@@ -16,7 +16,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from datamask.config import Config, Quota, Select
-from datamask.filter import duplicate_candidates, duplicates, find_duplicates
+from datamask.filter import duplicate_candidates, duplicates
+from datamask.filter.duplicates import find_duplicates
 from datamask.maps import Mapper, here
 from datamask.selection import budget_cuts, groups, moment_rounds
 from datamask.selection.cover import cover_shards as covering

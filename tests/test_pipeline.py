@@ -10,9 +10,10 @@ from datamask.config import Config, load_config
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.identify import identify_shard
 from datamask.encoders import embed_shard, prepare_encoder
-from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.leaks import find_leaks
+from datamask.filter.signatures import sign_shard
 from datamask.pipeline import INDIFFERENT, STAGES
 from datamask.quality import prepare_quality, score_shard
 from datamask.selection import learn_prices, mask_shard

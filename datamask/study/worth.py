@@ -29,7 +29,7 @@ from datamask.corpus.read import read_documents, shard_schema
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
-from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.duplicates import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
 from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release

@@ -19,9 +19,11 @@ from datamask.errors import ConfigError, InputError, StorageError
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
-from datamask.filter import find_duplicates, held_texts, postings, sign_shard, wanted
+from datamask.filter import held_texts, postings
 from datamask.filter import verify_pairs as verify
+from datamask.filter.duplicates import find_duplicates, wanted
 from datamask.filter.shingles import likeness, shingles
+from datamask.filter.signatures import sign_shard
 from datamask.maps import Threads, here
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, record

@@ -15,8 +15,9 @@ from datamask import storage
 from datamask.checks import check_settings
 from datamask.duck import connect, insert
 from datamask.errors import ConfigError, ConservationError
-from datamask.filter import filters, sign_shard
+from datamask.filter import filters
 from datamask.filter.filters import filter_corpus
+from datamask.filter.signatures import sign_shard
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
 CONDITIONS = {  # as SQL, and as Python over a row
