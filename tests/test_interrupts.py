@@ -15,7 +15,7 @@ import datamask
 from datamask import interrupts
 from datamask.interrupts import INTERRUPTS, STATUS
 
-STAGE = re.compile(r"[a-z]+ +(done|\d+/\d+ shards) .* s$")  # a line about one that has ended
+STAGE = re.compile(r"[a-z]+ +(done|\d+/\d+ shards?) .* s$")  # a line about one that has ended
 LOADING = """
 import os, signal, sys
 class Import:
