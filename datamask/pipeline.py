@@ -267,7 +267,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=31,
+            version=32,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=48,

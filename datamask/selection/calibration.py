@@ -2,8 +2,9 @@
 
     problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
 
-0 is the expected value of a random selection of the budget's size, 1 that of the term's own best selection. To find
-that best, a term is solved alone; so this module stands above metrics and solvers, and none of them imports it.
+0 is the value of a random selection of the budget's size: the expected one in closed form, of coverage the median of
+some, for those that a single very long document fills are worth far less. 1 is that of the term's own best selection.
+To find it, a term is solved alone; so this module stands above metrics and solvers, and none of them imports it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from datamask.selection.solvers.swaps import swap_by_kernel
 # as many is solved whole.
 BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # documents that a sample's selection has at least
-RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
+RANDOM_SETS = 16  # random selections drawn for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
 REPEATED = 60  # steps at most to a term's own best with repeats,
 ROUGH = 1e-2  # and their tolerance, as a share of a random selection's value
@@ -93,7 +94,7 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
-    """A metric's expected value over random selections of the budget's size, and the best value found for it alone."""
+    """A metric's value at random selections of the budget's size, and the best value found for it alone."""
     if problem.settings.repeat > 1:
         return _with_repeats(problem, metric)
     if isinstance(metric, MomentMetric):
@@ -200,17 +201,17 @@ def _random_values(problem: Problem, state: Any, draw: Callable[[np.random.Gener
 
 
 def _of_mixture(problem: Problem, metric: MixtureMetric) -> tuple[float, float]:
-    """The mean over random selections, and the best value found of the metric alone."""
+    """The median of random selections, and the best value found of the metric alone."""
     plain = Limits(problem.limits.weights, problem.size)
     values = _random_values(
         problem, metric, lambda generator: fill_in_order(plain, generator.permutation(len(problem)))
     )
-    zero = float(np.mean(values))
+    zero = float(np.median(values))
     return zero, max(best_alone(metric, plain, zero), *values)
 
 
 def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
-    """The mean over random selections, which take every document once before any twice, and the metric's own
+    """The median of random selections, which take every document once before any twice, and the metric's own
     fractional optimum."""
     state = as_state(metric)
     if state is None:
@@ -227,7 +228,7 @@ def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
         return counts
 
     values = _random_values(problem, state, draw)
-    zero, feasible = float(np.mean(values)), Feasible(plain.repeated(most))
+    zero, feasible = float(np.median(values)), Feasible(plain.repeated(most))
     concave = Concave([state], [1.0], torch.zeros(count, dtype=torch.float64), feasible, problem.size)
     found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), REPEATED, lambda step: None)
     return zero, max(found.value, *values)

@@ -321,13 +321,13 @@ class CoverRounds(GroupDriver):
         self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
 
     def _span_of(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
-        """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
-        of it.
+        """(zero, one): the median of random selections, and the corpus's own best, extrapolated from the sample and
+        half of it.
 
         For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, and by
         the saturating curve, the value as linear in 1 / size.
         """
-        zero = float(np.mean([metric.of_state(state) for state in self.random]))
+        zero = float(np.median([metric.of_state(state) for state in self.random]))
         (half, whole), count = sizes, self.count
         if half == whole or best[1] <= best[0]:
             return zero, max(best[1], zero)

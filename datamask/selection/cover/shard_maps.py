@@ -32,7 +32,7 @@ from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.sparse_rows import index_type
 
-RANDOM_SETS = 8  # random selections averaged for a term's zero
+RANDOM_SETS = 8  # random selections drawn for a term's zero
 BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
 UNDECIDED = ACCURACY / 2  # tolerance of the undecided alone, so that solves of them come within `ACCURACY` of the bound
 

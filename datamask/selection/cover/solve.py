@@ -213,7 +213,7 @@ def span_of_objective(terms: Sequence[Term], calibrated: bool) -> float:
 
 
 def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
-    """The best value of a metric found for a selection within the budget. zero: the mean of random selections."""
+    """The best value of a metric found for a selection within the budget. zero: the median of random selections."""
     joint = (
         SummedCoverage.of([metric], [1.0]).used()
         if isinstance(metric, Coverage)
