@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,8 +44,8 @@ def fit_quality(
 ) -> None:
     """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
     overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
-    settings = None if encoder == "none" else load_config(config, overrides)
-    described = _fit(labels, column, text, positive, group, output, settings, seed)
+    source = LabelledFile(labels, column, text, positive, group)
+    described = fit_from_file(source, output, None if encoder == "none" else load_config(config, overrides), seed)
     if as_json:
         print(json.dumps(described, sort_keys=True))
         return
@@ -68,17 +68,19 @@ def fit_quality(
     )
 
 
-def _fit(
-    path: Path,
-    column: str,
-    text: str,
-    positive: str | None,
-    group: str | None,
-    output: Path,
-    config: Config | None,
-    seed: int,
-) -> dict:
-    """Fits, measures and saves a probe; returns what its `probe.json` says. See `fit_quality`.
+@dataclass(frozen=True)
+class LabelledFile:
+    """A parquet file of labelled documents, and which of its columns are which. See `fit_quality`."""
+
+    path: Path
+    column: str
+    text: str
+    positive: str | None
+    group: str | None
+
+
+def fit_from_file(source: LabelledFile, output: Path, config: Config | None, seed: int) -> dict:
+    """Fits, measures and saves a probe; returns what its `probe.json` says.
 
     :param config: has the encoder whose vectors the probe reads; None: it reads the signals alone.
     :raises InputError: the file or a column is not there, or the labels cannot be learned from.
@@ -88,11 +90,12 @@ def _fit(
 
     from datamask.quality.fit import compare, fit_probe, read_labels
 
-    table = _read(path, [text, column], group)
-    texts = [value or "" for value in table[text].to_pylist()]
+    path, column, group = source.path, source.column, source.group
+    table = _read(path, [source.text, column], group)
+    texts = [value or "" for value in table[source.text].to_pylist()]
     named = group or None if group is not None else ("source" if "source" in table.column_names else None)
     groups = table[named].to_pylist() if named else None
-    labels = read_labels(table[column].to_pylist(), groups, positive, f"{path}, column {column}")
+    labels = read_labels(table[column].to_pylist(), groups, source.positive, f"{path}, column {column}")
     vectors, check, encoder = (None, None, None) if config is None else _vectors(texts, config)
     documents = Documents(np.arange(len(texts)), texts)
     found = features(vectors, documents)

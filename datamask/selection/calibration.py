@@ -194,20 +194,20 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     return size, -quadratic.weighted_norms(moments)
 
 
-def _random_values(problem: Problem, state: Any, draw: Callable[[np.random.Generator], np.ndarray]) -> list[float]:
-    """The values of random selections. draw: how often each document is taken (N,), by a generator."""
+def _of_random(problem: Problem, state: Any, draw: Callable[[np.random.Generator], np.ndarray]) -> tuple[float, float]:
+    """The median and the greatest value of random selections. draw: how often each document is taken (N,)."""
     share, generator = problem.limits.weights / problem.size, problem.generator(stream=11)
-    return [state.of_state(state.state(draw(generator) * share)) for _ in range(RANDOM_SETS)]
+    values = [state.of_state(state.state(draw(generator) * share)) for _ in range(RANDOM_SETS)]
+    return float(np.median(values)), max(values)
 
 
 def _of_mixture(problem: Problem, metric: MixtureMetric) -> tuple[float, float]:
     """The median of random selections, and the best value found of the metric alone."""
     plain = Limits(problem.limits.weights, problem.size)
-    values = _random_values(
+    zero, greatest = _of_random(
         problem, metric, lambda generator: fill_in_order(plain, generator.permutation(len(problem)))
     )
-    zero = float(np.median(values))
-    return zero, max(best_alone(metric, plain, zero), *values)
+    return zero, max(best_alone(metric, plain, zero), greatest)
 
 
 def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
@@ -227,11 +227,11 @@ def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
         counts: np.ndarray = chosen.reshape(most, -1).sum(axis=0)
         return counts
 
-    values = _random_values(problem, state, draw)
-    zero, feasible = float(np.median(values)), Feasible(plain.repeated(most))
+    zero, greatest = _of_random(problem, state, draw)
+    feasible = Feasible(plain.repeated(most))
     concave = Concave([state], [1.0], torch.zeros(count, dtype=torch.float64), feasible, problem.size)
     found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), REPEATED, lambda step: None)
-    return zero, max(found.value, *values)
+    return zero, max(found.value, greatest)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

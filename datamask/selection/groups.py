@@ -270,9 +270,9 @@ class GroupDriver(Iteration[ShardedSelection]):
         """(n,) each: the documents' lengths, and their codes in the limited columns."""
         names = [f"codes_{place}" for place in range(len(self.limits.columns))]
         codes = self.coded[group.number].read(*names) if names else []
-        return np.asarray(group.shard.tokens, dtype=np.float64) if self.reads_columns else np.ones(
-            len(group.shard)
-        ), codes
+        shard = group.shard
+        lengths = np.asarray(shard.tokens, dtype=np.float64) if self.reads_columns else np.ones(len(shard))
+        return lengths, codes
 
     def limits_at(self, rows: Sequence[np.ndarray]) -> Limits:
         """The corpus's limits on some documents: the places (n,) of each group's, one group after the other."""

@@ -322,10 +322,7 @@ class Repeats(Mixture):
 
 
 def refuse(terms: list[Term]) -> None:
-    """Refuses metrics that repeats are not defined for.
-
-    :raises ConfigError: as `solve_repeats`.
-    """
+    """:raises ConfigError: a metric for which the effect of a second copy of a document is not defined."""
     strange = [term.name for term in terms if as_state(term.metric) is None]
     if strange:
         raise ConfigError(

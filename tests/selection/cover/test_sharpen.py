@@ -135,22 +135,23 @@ def test_a_documents_own_maximum(slope: float, aim: float, unit: float) -> None:
     assert own > value.max() - 1e-3 * (unit + slope + abs(aim))
 
 
-@pytest.mark.parametrize("budget", [{"budget_documents": 3000}, {"budget_tokens": 14000}])
-def test_of_many_documents_little_is_lost(budget) -> None:
-    problem = problem_of(pool_of(4, 30_000), lamb=0.5, **NGRAMS, **budget)
-    feasible = Feasible(problem.limits)
-    concave, joint, _ = make_concave(problem, list(problem.objective.diversity), feasible)
-    found = maximise(concave, feasible.uniform_start(), 1e-5, STEPS, lambda step: None)
-    rounded = feasible.round(found.p, found.price).numpy()
-
-    def lost(mask: np.ndarray) -> float:
-        p = torch.from_numpy(mask).double()
-        return found.value - concave.value(p, concave.states(p))
-
-    efforts = [search.Effort(search=share) for share in (0, 0.25)]
-    compared, followed = (to_mask(concave, joint, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
-    assert not problem.limits.violations(followed)
-    assert max(lost(followed), lost(compared)) < lost(rounded) / 2
+def test_of_many_documents_little_is_lost() -> None:
+    """Of two budgets together, as either alone hangs on chance."""
+    losses = []
+    for budget in ({"budget_documents": 3000}, {"budget_tokens": 14000}):
+        problem = problem_of(pool_of(4, 30_000), lamb=0.5, **NGRAMS, **budget)
+        feasible = Feasible(problem.limits)
+        concave, joint, _ = make_concave(problem, list(problem.objective.diversity), feasible)
+        found = maximise(concave, feasible.uniform_start(), 1e-5, STEPS, lambda step: None)
+        rounded = feasible.round(found.p, found.price).numpy()
+        efforts = [search.Effort(search=share) for share in (0, 0.25)]
+        compared, followed = (to_mask(concave, joint, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
+        assert not problem.limits.violations(followed)
+        masks = [torch.from_numpy(mask).double() for mask in (followed, compared, rounded)]
+        losses.append([found.value - concave.value(p, concave.states(p)) for p in masks])
+        assert max(losses[-1][:2]) < losses[-1][2] / 2
+    followed, compared, rounded = np.sum(losses, axis=0)
+    assert followed < compared < rounded
 
 
 @pytest.mark.slow
