@@ -267,7 +267,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=32,
+            version=33,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=48,

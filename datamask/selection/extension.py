@@ -31,7 +31,7 @@ from datamask.config import BUDGETS, Config
 from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.candidates import CandidateGroup
-from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover
+from datamask.selection.cover.cover_shards import JOINT_NUMBERS, SOFT, CoverRounds, can_cover
 from datamask.selection.cover.shard_maps import solve_fractions
 from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
@@ -298,7 +298,7 @@ class StandingRounds(CoverRounds):
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
-        self.begin(self.descend(self._state_before()))
+        self.begin(self.descend(self._state_before(), SOFT[-2:]))
 
     def postprocess(self) -> ShardedSelection:
         """The mask, searched among the new documents."""

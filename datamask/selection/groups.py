@@ -15,6 +15,8 @@ from operator import add
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand_on, handed, here
@@ -26,6 +28,7 @@ from datamask.selection.problem.problem import Certificate, Term, scaled_quality
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
+SIDE, GRAINS = 640, 16  # of a histogram of distances from a soft cut: bins on each side, and bins to its width
 
 
 class ShardCandidates(Protocol):
@@ -144,6 +147,15 @@ class ReducedPrices(NamedTuple):
     level: float  # the budget's dual price
     most: float  # an upper bound on Σ w·price over all selections within the budget and the limits
     above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
+    dual: np.ndarray  # (R,) the limits' dual prices
+
+
+class SoftCut(NamedTuple):
+    """Documents that count by the logistic function p of their distance from the cut."""
+
+    fixed: Sequence[Handed]  # of each group `inside`, (n,) float32: p
+    most: float  # what `ReducedPrices.most` is at most, with the entropy of p times the width
+    worth: float  # of that, without the entropy
 
 
 def weights_of(settings: ResolvedSelect, shard: ShardCandidates) -> np.ndarray:
@@ -333,7 +345,29 @@ class GroupDriver(Iteration[ShardedSelection]):
             float(self.weights(group) @ (each - level).clip(min=0))
             for group, each in zip(self.groups, above(), strict=True)
         )
-        return ReducedPrices(level, over + self.limits.whole.held(level, dual), above)
+        return ReducedPrices(level, over + self.limits.whole.held(level, dual), above, dual)
+
+    def soften(self, name: str, reduced: ReducedPrices, width: float) -> SoftCut:
+        """The cut made soft: this wide, and at the level at which the documents spend the budget."""
+        spread = np.arange(-SIDE, SIDE + 1) / GRAINS
+        weight = np.zeros(len(spread))
+        for group, above in zip(self.groups, reduced.above(), strict=True):
+            place = np.rint(
+                (above - reduced.level).clip(-SIDE * width / GRAINS, SIDE * width / GRAINS) * GRAINS / width
+            )
+            weight += np.bincount(place.astype(np.int64) + SIDE, self.weights(group), len(spread))
+        size = min(self.size, SPENT * self.total)
+        moved = brentq(lambda by: float(weight @ expit(spread - by)) - size, -SIDE / GRAINS, SIDE / GRAINS)
+        level = reduced.level + width * moved
+        fixed, most, worth = [], self.limits.whole.held(level, reduced.dual), 0.0
+        for group, above in zip(self.groups, reduced.above(), strict=True):
+            off, weights = above - level, self.weights(group)
+            p = expit(off / width)
+            most += width * float(weights @ np.logaddexp(0, off / width))
+            worth += float(weights @ (p * off))
+            nothing = np.zeros(0, np.int64)
+            fixed.append(self.hand(f"soft-{name}-{group.number}", at=nothing, inside=p.astype(np.float32)))
+        return SoftCut(fixed, most, worth + self.limits.whole.held(level, reduced.dual))
 
     def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
@@ -378,7 +412,7 @@ class GroupDriver(Iteration[ShardedSelection]):
 
         lengths: (n,) of each group, what each document takes of the room.
         """
-        level, _, above = prices
+        level, above = prices.level, prices.above
 
         def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             """Distances from the cut, and lengths, of the documents above it or of the others."""

@@ -335,7 +335,7 @@ class MomentRounds(GroupDriver):
             float(self.weights(group) @ np.abs(done.read("relaxed")[0]))
             for group, done in zip(self.groups, measured, strict=True)
         )
-        _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), self.dual)
+        most = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), self.dual).most
         held = weighted_norms(self.state.coefficients, relaxed.best)
         bound = most + held + self.constant + rounding_of(summed, most, held, self.constant, terms=self.count)
         selected = sum(int(found.read("selected")[0].sum()) for found in self.chosen)

@@ -20,6 +20,7 @@ documents, so the undecided that one worker can hold are enough for corpora of a
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -77,13 +78,12 @@ SAMPLE_ROOM = 1 << 24  # numbers in the rows of a sample, at most
 FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
 GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for forty short rounds
-DESCENT = 60  # passes over all documents at most, in the descent from the pool's mixture
-# The descent ends when the documents above the cut are a choice within NEAR of the bound, or when PATIENCE passes lower
-# the bound by less than SETTLED. Both are shares of the objective's span. The bound alone says too little: of 2 M
-# documents it came within 10⁻³ of its least value in seven passes, while the documents above the cut were still worse
-# than random by five times the span. Twenty passes later they were .01 below the bound.
-NEAR = 0.01
-PATIENCE, SETTLED = 8, ACCURACY / 20
+# The descent's cut is soft: a document counts by the logistic function of its distance from the cut. SOFT are the
+# widths of the cut in turn, as shares of the objective's span. With a sharp cut the bound of 1.4 M documents was
+# still far above every choice after 60 passes, where a soft one came within .006 of one. A width has done its work
+# after TURNS passes, or when the divergence of the two states is below this share, ENOUGH, of it; the descent, when a
+# choice is within NEAR of the bound.
+SOFT, TURNS, ENOUGH, NEAR = (0.3, 0.1, 0.03, 0.01), 25, 0.25, 0.005
 # FINE: the first step assumes that the bound is 1 / FINE² times as stiff as its conjugate part. LEAST_SLOPE: a slope
 # stays above this share of the first one.
 FINE, LEAST_SLOPE = 0.1, 1e-3
@@ -110,6 +110,13 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
 
 class _Enough(Exception):
     """The descent need not go on."""
+
+
+class _Reached(NamedTuple):
+    """A bound, and the point at which it was found."""
+
+    bound: float
+    at: np.ndarray
 
 
 class _Priced(NamedTuple):
@@ -200,45 +207,47 @@ class CoverRounds(GroupDriver):
         mask, state = self.search(replace(self.posed_last, p=self.p), self.priced)
         return self.finished(lambda place: self.of_group(place, mask), self.relaxed_of, state)
 
-    def descend(self, at: np.ndarray) -> np.ndarray:
-        """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound.
+    def descend(self, at: np.ndarray, widths: Sequence[float] = SOFT) -> np.ndarray:
+        """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound, softened.
 
         The bound is convex in the slope y = ∂f / ∂state: the conjugate of the coverage, and the most that documents at
         their prices, linear in y, can give. Its gradient is the state of the documents above the cut less the one of
-        which y is the slope. The more documents, the smoother it is; where it is no more, the undecided are solved.
+        which y is the slope. With a soft cut it has a second derivative, and the documents count in fractions.
         """
         used = self.joint.t > 0
         if not used.any() or self.numbers <= self.room:
             return at  # prices are the same at all states, or all documents are solved at once
         first = self.joint.slope(at)[used]
         first = np.maximum(first, FLATTEST * first.max())
-        states: list[np.ndarray] = []
-        bounds: list[float] = []
-        values: list[float] = []  # of the documents above the cut (with limits, less what these cost)
         unit = FINE * first / np.sqrt(self.joint.t[used])  # in which the conjugate's second derivatives begin alike
+        span, passed = self.objective_span, itertools.count()
+        least, most = _Reached(np.inf, at), -np.inf  # the least bound, and the greatest value of a choice
+        now = _Reached(np.inf, first / unit)  # the least softened bound of this width
 
-        def bound(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-            number, state = len(states), self.joint.at_slope(scaled * unit, used)
-            priced = self.price(f"descent-{number}", state)
-            states.append(state)
-            bounds.append(priced.bound)
-            inside = [
-                self.hand(f"above-{number}-{place}", at=np.zeros(0, np.int64), inside=above > priced.reduced.level)
-                for place, above in enumerate(priced.reduced.above())
-            ]
-            own, slope = self.state_of(f"descent-{number}", inside), self.joint.slope(state)
-            values.append(self.joint.of_state(own) - float(slope @ own) + priced.reduced.most / self.size)
-            settled = len(bounds) > PATIENCE and min(bounds[:-PATIENCE]) - min(bounds) < SETTLED * self.objective_span
-            if settled or min(bounds) - max(values) < NEAR * self.objective_span:
+        def bound(scaled: np.ndarray, width: float) -> tuple[float, np.ndarray]:
+            nonlocal least, most, now
+            number, state = next(passed), self.joint.at_slope(scaled * unit, used)
+            priced, slope = self.price(f"descent-{number}", state), self.joint.slope(state)
+            soft = self.soften(f"descent-{number}", priced.reduced, width * span)
+            own = self.state_of(f"descent-{number}", soft.fixed)
+            conjugate, mine = (self.joint.of_state(each) - float(slope @ each) for each in (state, own))
+            softened = conjugate + soft.most / self.size
+            most = max(most, mine + soft.worth / self.size)
+            least = min(least, _Reached(priced.bound, state), key=lambda each: each.bound)
+            now = min(now, _Reached(softened, scaled), key=lambda each: each.bound)
+            if conjugate - mine < ENOUGH * width * span or least.bound - most < NEAR * span:
                 raise _Enough
-            gradient = (own - state)[used] * unit
-            return (priced.bound - bounds[0]) / self.objective_span, gradient / self.objective_span
+            return softened / span, (own - state)[used] * unit / span
 
         positive = Bounds(LEAST_SLOPE * first / unit)
-        options = {"maxfun": DESCENT, "ftol": 0, "gtol": 0}
-        with contextlib.suppress(_Enough):
-            minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, options=options)
-        return states[int(np.argmin(bounds))]
+        options = {"maxfun": TURNS, "maxcor": TURNS, "ftol": 0, "gtol": 0}
+        for width in widths:
+            start, now = now.at, _Reached(np.inf, now.at)
+            with contextlib.suppress(_Enough):
+                minimize(bound, start, width, jac=True, method="L-BFGS-B", bounds=positive, options=options)
+            if least.bound - most < NEAR * span:
+                break
+        return least.at
 
     # ------------------------------------------------------------ the corpus and its terms
 
