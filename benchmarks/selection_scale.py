@@ -2,13 +2,15 @@
 
     python benchmarks/selection_scale.py 10000 30000 100000 --metric pairwise DiSF
 
-Features are synthetic clusters of 768 dimensions, float16, memory-mapped from a temporary file.
+Features are synthetic clusters of 768 dimensions, float16, memory-mapped from a temporary file. With several devices
+(`--device cpu cuda`) each selects from the same documents in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import tempfile
 import threading
 import time
@@ -78,31 +80,31 @@ def main() -> None:
     parser.add_argument("counts", type=int, nargs="*", default=[10_000, 30_000, 100_000])
     parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF"])
     parser.add_argument("--solver", nargs="+", default=["relaxation"])
+    parser.add_argument("--device", nargs="+", default=["auto"])
     parser.add_argument("--repeat", type=int, default=1, help="the quickest of so many runs")
     parser.add_argument("--plot", help="a PNG of seconds against documents, both logarithmic")
     arguments = parser.parse_args()
     points: list[dict[str, float | str]] = []
-    print("| documents | metric | solver | objective | bound | gap | seconds | seconds, all | GiB beyond |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| documents | metric | solver | device | objective | bound | gap | seconds | seconds, all | GiB beyond |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for count in arguments.counts:
         with tempfile.TemporaryDirectory() as folder:
             features, quality = clusters(Path(folder) / "features", count)
-            for metric in arguments.metric:
-                for solver in arguments.solver:
-                    total, seconds = float("inf"), float("inf")
-                    for _ in range(arguments.repeat):
-                        began = time.perf_counter()
-                        with Peak() as peak:
-                            found = select(features, quality, algorithm=metric, solver=solver)
-                        total, seconds = min(total, time.perf_counter() - began), min(seconds, found.seconds)
-                    bound = f"{found.upper_bound:.5f}" if found.upper_bound is not None else "–"
-                    gap = f"{100 * found.gap:.3f} %" if found.gap is not None else "–"
-                    print(
-                        f"| {count:,} | {metric} | {solver} | {found.objective:.5f} | {bound} | {gap} "
-                        f"| {seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
-                        flush=True,
-                    )
-                    points.append({"documents": count, "metric": metric, "solver": solver, "seconds": total})
+            for metric, solver, device in itertools.product(arguments.metric, arguments.solver, arguments.device):
+                total, seconds = float("inf"), float("inf")
+                for _ in range(arguments.repeat):
+                    began = time.perf_counter()
+                    with Peak() as peak:
+                        found = select(features, quality, algorithm=metric, solver=solver, device=device)
+                    total, seconds = min(total, time.perf_counter() - began), min(seconds, found.seconds)
+                bound = f"{found.upper_bound:.5f}" if found.upper_bound is not None else "–"
+                gap = f"{100 * found.gap:.3f} %" if found.gap is not None else "–"
+                print(
+                    f"| {count:,} | {metric} | {solver} | {device} | {found.objective:.5f} | {bound} | {gap} "
+                    f"| {seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
+                    flush=True,
+                )
+                points.append({"documents": count, "metric": metric, "solver": solver, "seconds": total})
     if arguments.plot:
         draw(points).save(arguments.plot, scale_factor=2)
 

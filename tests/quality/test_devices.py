@@ -39,15 +39,19 @@ def move(model: torch.nn.Module) -> None:
                     kept[name] = Far(value.data)  # type: ignore[assignment]
 
 
-def loaded(kind: str, folder: Path, device: str = "cpu"):
+def built(kind: str, folder: Path) -> str:
     build = {"transformer": models.classifier, "prox": models.language_model}[kind]
+    return str(build(folder / "model"))
+
+
+def loaded(kind: str, model: str, device: str = "cpu"):
     config = validate({"encoder": {"dtype": "float32", "device": device}})
-    return load_scorer(pin_scorer(ScorerSettings(kind=kind, model=str(build(folder / "model"))), config), config)
+    return load_scorer(pin_scorer(ScorerSettings(kind=kind, model=model), config), config)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "prox"])
 def test_scorers(kind, tmp_path):
-    scorer = loaded(kind, tmp_path)
+    scorer = loaded(kind, built(kind, tmp_path))
     documents = Documents(np.arange(len(TEXTS)), TEXTS)
     here = scorer.score(documents).score
     scorer._forward = partial(type(scorer)._forward.__wrapped__, scorer)  # inference mode knows no such tensors
@@ -76,7 +80,7 @@ def test_the_static_encoder():
 @needs_gpu
 @pytest.mark.parametrize("kind", ["transformer", "prox"])
 def test_scorers_on_a_gpu(kind, tmp_path):
-    documents = Documents(np.arange(len(TEXTS)), TEXTS)
-    here = loaded(kind, tmp_path / "a").score(documents).score
-    there = loaded(kind, tmp_path / "b", "cuda").score(documents).score
+    documents, model = Documents(np.arange(len(TEXTS)), TEXTS), built(kind, tmp_path)
+    here = loaded(kind, model).score(documents).score
+    there = loaded(kind, model, "cuda").score(documents).score
     assert here.tolist() == pytest.approx(there.tolist(), abs=1e-3)
