@@ -245,7 +245,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=28,
+            version=29,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

@@ -48,7 +48,7 @@ class Text:
     shingles: np.ndarray  # uint32, ascending, each once
     units: np.ndarray  # (W + 11,) uint32: its letters
     surface: Surface  # of ints
-    text: str = ""
+    text: str
 
     @cached_property
     def unspaced(self) -> bool:
@@ -122,34 +122,36 @@ class CopyEvidence(Protocol):
 
 def likelier(pairs: Sequence[TextPair], margins: Sequence[float], counts: CopyEvidence | None) -> list[float]:
     """The nats that `which_falls` is told of each pair: `CopyEvidence.altered` of all for which they decide; else 0."""
-    found, asked = [0.0] * len(pairs), list[int]()
-    for place, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):
-        if pair.like.jaccard < 1 and which_falls(pair, math.inf, margin) != which_falls(pair, -math.inf, margin):
-            asked.append(place)
+    found = np.zeros(len(pairs))
+    asked = [
+        place
+        for place, (pair, margin) in enumerate(zip(pairs, margins, strict=True))
+        if pair.like.jaccard < 1 and which_falls(pair, math.inf, margin) != which_falls(pair, -math.inf, margin)
+    ]
     if counts is not None and asked:
-        said = counts.altered([pairs[place].written for place in asked])
-        for place, value in zip(asked, said, strict=True):
-            found[place] = value
-    return found
+        found[asked] = counts.altered([pairs[place].written for place in asked])
+    return found.tolist()
 
 
 def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
     """1 if b falls of the two, −1 if a does, 0 if nothing tells them apart; the first of these that applies decides.
 
-    Of a text and the same with more around it, the one with more quotation falls, else the shorter one unless what is
-    around it is `foreign`. Of two with the same words the one with more wear. Of others, the one with more quotation,
-    the one that is less likely by words, score and broken characters, the shorter one.
+    Of a text and the same with more around it, the shorter one falls if it is `_torn`, else the one that quotes more,
+    else the shorter one unless the rest is `foreign`. Of two with the same words, the one with more wear. Of others the
+    one that quotes more, the one that is less likely by words, score and broken characters, the shorter one.
 
     :param nats: by how many the first one's own words are likelier (`likelier`).
     :param margin: by how many standard deviations the first one's score is better; 0, nan: unknown.
     """
     margin = 0.0 if math.isnan(margin) else margin
-    quoting = _quoting(pair)
     if said := _around(pair):
-        return quoting or (said if foreign(pair, said * nats, said * margin) else -said)
-    one, other = (len(text.units) for text in pair.texts)
-    broken = pair.texts[1].surface.broken - pair.texts[0].surface.broken
-    return _worn(pair) or quoting or int(np.sign(nats + margin + BROKEN * broken)) or int(np.sign(one - other))
+        packed = _quoting(pair) or (said if foreign(pair, said * nats, said * margin) else -said)
+        return -said if _torn(*pair.texts[::said]) else packed
+    one, other = pair.texts
+    broken = other.surface.broken - one.surface.broken
+    worn = other.surface.wear - one.surface.wear + broken if pair.like.jaccard == 1 else 0
+    likely = nats + margin + BROKEN * broken
+    return int(np.sign(worn) or _quoting(pair) or np.sign(likely) or np.sign(len(one.units) - len(other.units)))
 
 
 def _quoting(pair: TextPair) -> int:
@@ -163,11 +165,6 @@ def _quoting(pair: TextPair) -> int:
     return said if len(besides) < BESIDES else -said
 
 
-def _worn(pair: TextPair) -> int:
-    one, other = (text.surface.wear + text.surface.broken for text in pair.texts)
-    return int(np.sign(other - one)) if pair.like.jaccard == 1 else 0
-
-
 def _around(pair: TextPair) -> int:
     """Which of two texts is the other with passages added: 1 the second, −1 the first, 0 neither."""
     said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
@@ -175,6 +172,13 @@ def _around(pair: TextPair) -> int:
     passage = adds.longest > CLAUSE and adds.letters >= ADDED * besides.letters
     whole = adds.letters >= LINE and (pair.like.containment == 1 or passage)
     return said if whole or (adds.letters > 0 and _at_an_end(short, long)) else 0
+
+
+def _torn(short: Text, long: Text) -> bool:
+    """Whether a text is cut out of a longer one where a line goes on with a word, so that it is not whole."""
+    before, found, after = long.text.partition(short.text.strip())
+    beside = before.rpartition("\n")[2].rstrip()[-1:] + after.partition("\n")[0].lstrip()[:1]
+    return bool(found) and any(map(str.isalnum, beside))
 
 
 def foreign(pair: TextPair, nats: float, margin: float) -> bool:
@@ -191,13 +195,9 @@ def foreign(pair: TextPair, nats: float, margin: float) -> bool:
 
 
 def _breaks_off(short: Text, long: Text) -> bool:
-    """Whether a text is the beginning or the end of a longer one, and the rest is of its kind.
-
-    Of 534 pages around their main text 2 are so: a page has something before it and something behind.
-    """
-    if len(long.units) < BREAKS_OFF * len(short.units) or prose_beside(short, long) < GOES_ON:
-        return False
-    return _at_an_end(short, long)
+    """Whether a text is the beginning or the end of a longer one and the rest is of its kind; of 534 pages 2 are so."""
+    more = len(long.units) >= BREAKS_OFF * len(short.units)
+    return more and _at_an_end(short, long) and prose_beside(short, long) >= GOES_ON
 
 
 def _at_an_end(short: Text, long: Text) -> bool:

@@ -191,6 +191,9 @@ def test_the_whole_stays_however_much_better_its_beginning_or_end_scores(part: s
     assert which_falls(pair(a, half), -900.0, -3.0) == 1 and which_falls(pair(half, a), 900.0, 3.0) == -1
     teasers = ORIGINAL[part] + "\n" + "\n".join(" ".join(STRANGE[at : at + 4]) for at in range(0, 120, 4))
     assert which_falls(pair(half, text(teasers)), 900.0, 3.0) == 1  # what follows is not of its kind
+    inside = text(ORIGINAL[20:600])  # cut within words, from what is no prose and quoted besides
+    rest = text(f"> {ORIGINAL[:620]}\n\n{MENU}")
+    assert which_falls(pair(inside, rest), 900.0, 3.0) == -1 and which_falls(pair(rest, inside), -900.0, -3.0) == 1
 
 
 def test_another_name_throughout_is_another_document():
