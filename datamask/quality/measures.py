@@ -31,6 +31,7 @@ MEASURES = (
     "adverts",  # share of words that hardly stand but in spam: drugs, bets, fakes, sex
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
     "prose",  # share of words among function words and few capitals, of those in no figures
+    "glued",  # of source code, the share of words and marks with no white space before them
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
 # what needs no pool, and is a share
@@ -68,8 +69,10 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     found |= in_pool(words, pool, group, found["words"])
     # Code of which nobody says a language may be in another programming language than most of the pool's: its words
     # have an order that is no more usual there than a shuffled one.
-    unsaid = np.array([not name for name in given], dtype=bool)
-    found["order"][unsaid & (group == pool.languages.languages)] = np.nan
+    unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
+    found["order"][unsaid & is_code] = np.nan
+    glued = share(np.bincount(words.document, ~words.parted, len(words)), np.diff(words.first))
+    found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
 
 
@@ -131,13 +134,11 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
         "prose": most_of(reads, written),
         "menus": share(menus, number),
-        **{kind: share(_listed(words, kind), number) for kind in ("notices", "adverts")},
+        **{
+            kind: share(np.bincount(words.document, lexicon(kind).held(words), len(words)), number)
+            for kind in ("notices", "adverts")
+        },
     }
-
-
-def _listed(words: BatchWords, kind: str) -> np.ndarray:
-    """(documents,) numbers of tokens that are of a list."""
-    return np.bincount(words.document, lexicon(kind).held(words), len(words))
 
 
 def word_order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:

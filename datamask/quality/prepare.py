@@ -79,11 +79,8 @@ def _content(
 ) -> ScorerRef:
     """The scorer with the last release's model, where that file is still what it was, or one of these shards."""
     for ref in previous.scorers if previous is not None else ():
-        if (
-            ref.settings.kind == "content"
-            and ref.name == settings.name
-            and storage.exists(storage.join(work, ref.path))
-        ):
+        named = ref.settings.kind == "content" and ref.name == settings.name
+        if named and storage.exists(storage.join(work, ref.path)):
             found = ContentScorer.pin_fitted(settings, ref.path, work)
             if found.fingerprint == ref.fingerprint:
                 return found
@@ -117,10 +114,8 @@ def _first_batches(shards: Sequence[Shard], config: Config, columns: Sequence[st
 
 
 def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bool:
-    def identity(scorers: Sequence[ScorerRef]) -> dict[str, str]:
-        return {ref.name: ref.fingerprint for ref in scorers}
-
-    return previous.combine == combine and identity(previous.scorers) == identity(refs)
+    before, now = ({ref.name: ref.fingerprint for ref in scorers} for scorers in (previous.scorers, refs))
+    return previous.combine == combine and before == now
 
 
 def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: EncoderRef | None, config: Config) -> None:

@@ -64,6 +64,8 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     MeasureTerm("broken", "high", 3.5, 0.01, "its characters are broken", root=True, fixed=True),
     MeasureTerm("bars", "high", 1.5, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
+    # Of 26 kinds of installed source code 95 in 100 files have .83 at most; minified ones have .90 to .97.
+    MeasureTerm("glued", "high", 4.0, 0.02, "no white space parts its words: it is minified", fixed=True, allowed=0.85),
     MeasureTerm("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
     MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),
     MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of spam's words", root=True, free=0.8),

@@ -336,6 +336,7 @@ def test_code_is_judged_by_every_term(corpus: tuple[list[str], list[str]]) -> No
     assert np.isfinite(usual.usual.spread[code]).all()
     minified = "".join(f"var {a}={a}.b||{{}};if({a}&&c[{a}])c[{a}]({a},!0);" for a in "defghijklm")
     assert score(usual, [minified], None)[0] < np.quantile(score(usual, list(CODE.values()), None), 0.5)
+    assert measured(usual, minified)["glued"] > 0.85 > max(measured(usual, text * 3)["glued"] for text in CODE.values())
 
 
 @pytest.mark.parametrize(
