@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,16 +62,6 @@ def forget_lists(
     return found | {"forgotten": counts | {"entries": len(entries) - len(left_out), "left_out": left_out}}
 
 
-class Naming(NamedTuple):
-    """What the shards of the last release are searched with."""
-
-    requests: forgotten.Requests
-    settings: Config
-    schema: pa.Schema  # of the corpus
-    last: ReleaseFolder
-    published: Collection[str]  # its shards
-
-
 def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder, maps: Mapper) -> int:
     """Adds the texts of the documents that the record names otherwise, so that they never return under another name.
 
@@ -79,21 +70,22 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
     requests = forgotten.load_requests(storage.join(out, "work"))
     assert requests is not None
     schema = corpus_schema([files.shard for files in all_files], settings)
-    naming = Naming(requests, settings, schema, last, last.manifest()["conservation"]["shards"].keys())
-    found = maps(_named_texts, naming, all_files)
+    found = maps(partial(_named_texts, requests, settings, schema), last, all_files)
     forgotten.write_rows(out, [row for _, rows in found for row in rows])
     return sum(named for named, _ in found)
 
 
-def _named_texts(naming: Naming, files: ShardFiles) -> tuple[int, list[dict[str, Any]]]:
+def _named_texts(
+    requests: forgotten.Requests, settings: Config, schema: pa.Schema, last: ReleaseFolder, files: ShardFiles
+) -> tuple[int, list[dict[str, Any]]]:
     """How many documents of a shard are named and not forgotten yet, and rows of the record of those named otherwise
-    than by their text."""
-    hits = named_documents(files, naming.settings, naming.requests, naming.schema)
+    than by their text. schema: of the corpus."""
+    hits = named_documents(files, settings, requests, schema)
     there = np.unique(hits["document"])
-    if len(there) and files.shard.name in naming.published:  # else it failed in the last release
-        reasons = naming.last.decisions(files.shard.name, ["reason"])
+    if len(there) and files.shard.name in last.manifest()["conservation"]["shards"]:  # else it failed in that release
+        reasons = last.decisions(files.shard.name, ["reason"])
         there = there[~_are(reasons, "reason", forgotten.REASON)[there]]
-    told = naming.requests.told(hits["entry"])
+    told = requests.told(hits["entry"])
     by_text = np.array([told[entry]["kind"] == "texts" for entry in hits["entry"].tolist()], bool)
     hits = np.sort(hits[~by_text], order="document")
     places, entries = pa.array(hits["document"]), [told[entry] for entry in hits["entry"].tolist()]
@@ -110,9 +102,8 @@ def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, in
     for shard in after.manifest()["conservation"]["shards"]:
         now = after.decisions(shard, ["outcome", "reason"])
         gone, chosen = _are(now, "reason", forgotten.REASON), _are(now, "outcome", "selected")
-        was = (
-            _are(before.decisions(shard, ["outcome"]), "outcome", "selected") if shard in known else np.zeros_like(gone)
-        )
+        old = before.decisions(shard, ["outcome"]) if shard in known else None
+        was = np.zeros_like(gone) if old is None else _are(old, "outcome", "selected")
         found["documents"] += int(gone.sum())
         if len(was) == len(chosen):
             found["were_chosen"] += int((was & gone).sum())
@@ -123,8 +114,7 @@ def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, in
 
 def _are(decisions: pa.Table, column: str, value: str) -> np.ndarray:
     """(rows,) bool: which rows' decisions have this value."""
-    equal = pa.compute.equal(decisions[column], value)
-    return np.asarray(pa.compute.fill_null(equal, False), bool)
+    return np.asarray(pa.compute.equal(decisions[column], value).fill_null(False), bool)
 
 
 def told(counts: dict[str, Any], output: str) -> Iterable[str]:

@@ -262,6 +262,14 @@ def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
     return (mixed >> np.uint64(32)).astype(np.int32)
 
 
+def records_of(dtype: np.dtype, **columns: Any) -> np.ndarray:
+    """Records (n,) of a structured type: these columns, (n,) each, and 0 in its others."""
+    found = np.zeros(len(next(iter(columns.values()))), dtype)
+    for name, values in columns.items():
+        found[name] = values
+    return found
+
+
 def write_dealt(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
     from datamask.dealing import dealt_out  # Numba

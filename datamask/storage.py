@@ -262,14 +262,22 @@ def _check_regular(path: str, url: str) -> None:
         raise StorageError(f"cannot read {url}: it is a pipe, socket or device, not a file; copy its content to a file")
 
 
+def read_content(url: str) -> bytes:
+    """All bytes of a file.
+
+    :raises MissingFileError: it is not there. :raises StorageError, TransientError: see `storage_errors`.
+    """
+    with storage_errors(url), open_input(url) as file:
+        return bytes(file.read())
+
+
 def read_json(url: str) -> Any:
     """The JSON file's value.
 
     :raises MissingFileError: there is none.
     :raises DamagedFileError: it is not JSON.
     """
-    with storage_errors(url), open_input(url) as file:
-        data = file.read()
+    data = read_content(url)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -379,6 +387,16 @@ def remove_leftovers(folder: str) -> None:
         with contextlib.suppress(OSError):
             if max((found.stat().st_mtime for found in path.rglob("*")), default=0.0) < oldest:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def list_files(folder: str) -> set[str]:
+    """The paths inside a folder of all files in it and below.
+
+    :raises StorageError: see `storage_errors`. :raises TransientError: see there.
+    """
+    fs, root = filesystem(folder)
+    with storage_errors(folder):
+        return {path[len(root.rstrip("/")) + 1 :] for path in fs.find(root)}
 
 
 def touch_files(folder: str, names: Iterable[str]) -> None:

@@ -37,6 +37,7 @@ from datamask.maps import (
     partition_of,
     parts_of,
     read_arrays,
+    records_of,
     write_array,
     write_arrays,
     write_dealt,
@@ -142,16 +143,13 @@ def _forgotten(handed: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
     """(G,) HIT, ascending: the groups that a request names a document of, and those of which a document holds one of
     these documents or lies in one; with the first entry of each."""
     hits, held = (np.concatenate([each.read(name)[0] for each in handed]) for name in ("hits", "held"))
-    order = np.argsort(lowest[hits["document"]], kind="stable")
-    named, entry = lowest[hits["document"]][order], hits["entry"][order]
-    groups_, entries = [named], [entry]
+    hits["document"] = lowest[hits["document"]]
+    hits = hits[np.argsort(hits["document"], kind="stable")]
+    found = [hits]
     for one, other in (held.T, held.T[::-1]):
-        place = places_of(lowest[one], named)
-        groups_.append(lowest[other[place >= 0]])
-        entries.append(entry[place[place >= 0]])
-    every = np.zeros(sum(map(len, groups_)), HIT)
-    every["document"], every["entry"] = np.concatenate(groups_), np.concatenate(entries)
-    every = every[np.lexsort((every["entry"], every["document"]))]
+        place = places_of(lowest[one], hits["document"])
+        found.append(records_of(HIT, document=lowest[other[place >= 0]], entry=hits["entry"][place[place >= 0]]))
+    every = np.sort(np.concatenate(found))
     return every[np.unique(every["document"], return_index=True)[1]]
 
 
@@ -171,15 +169,10 @@ def read_members(state: Counting, group: Group) -> Handed:
             reason = storage.read_table(files.filters.path, ["reason"])["reason"]
             compared = np.asarray(pa.compute.equal(reason, ExactDuplicates.name).fill_null(True))
         first = state.first[files.shard.name]
-        members = np.zeros(documents.num_rows, MEMBER)
-        members["document"] = first + documents["chunk_id"].to_numpy()
-        for name, values in _origins(files, state).items():
-            members[name] = values
+        members = records_of(MEMBER, document=first + documents["chunk_id"].to_numpy(), **_origins(files, state))
         found.append(members[compared])
-        texts = np.zeros(len(found[-1]), HASHED)
         both = np.frombuffer(b"".join(documents["text_hash"].filter(pa.array(compared)).to_pylist()), "<u8")
-        texts["high"], texts["low"], texts["document"] = both[::2], both[1::2], found[-1]["document"]
-        hashed.append(texts)
+        hashed.append(records_of(HASHED, high=both[::2], low=both[1::2], document=found[-1]["document"]))
         if files.duplicates is not None:
             fell = storage.read_table(files.duplicates.path, ["chunk_id", "duplicate_of_shard", "duplicate_of", "kind"])
             for row in fell.to_pylist():
@@ -214,9 +207,7 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests | None
 
 
 def _hits(documents: pa.Table, entry: np.ndarray) -> np.ndarray:
-    hits = np.zeros(int((entry >= 0).sum()), HIT)
-    hits["document"], hits["entry"] = documents["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
-    return hits
+    return records_of(HIT, document=documents["chunk_id"].to_numpy()[entry >= 0], entry=entry[entry >= 0])
 
 
 def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
@@ -258,18 +249,15 @@ def deal_members(state: Counting, group: Group) -> dict[str, Counter[int]]:
 
 def _alone(members: np.ndarray) -> np.ndarray:
     """(n,) COUNTED of documents without copies."""
-    counted = np.zeros(len(members), COUNTED)
-    counted["document"] = members["document"]
-    counted["copy_sources"], counted["copy_dumps"] = members["source"] != 0, members["dump"] != 0
-    return counted
+    stated = {f"copy_{name}s": members[name] != 0 for name in ("source", "dump")}
+    return records_of(COUNTED, document=members["document"], **stated)
 
 
 def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
     """Counts a part's groups, and deals the counts to the groups of shards of their documents."""
     members = gather([state.at("copied", number) for number in range(len(state.bounds))], MEMBER, part)
     _, place, size = np.unique(members["group"], return_inverse=True, return_counts=True)
-    counted = np.zeros(len(members), COUNTED)
-    counted["document"], counted["copies"] = members["document"], size[place] - 1
+    counted = records_of(COUNTED, document=members["document"], copies=size[place] - 1)
     for name in ("source", "dump"):
         stated = members[name] != 0
         pairs = np.unique(np.stack([place[stated].astype(np.uint64), members[name][stated]], axis=1), axis=0)
@@ -301,7 +289,7 @@ def write_counts(state: Counting, group: Group) -> list[Output]:
     number, shards = group
     [members] = read_arrays(state.at("members", number), "members")
     dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, number)
-    counted = np.concatenate([_alone(members), dealt])  # a document's last row is its own
+    counted = np.concatenate([dealt, _alone(members)])  # a document's first row is its own
     counted = counted[np.argsort(counted["document"], kind="stable")]
     requests = load_requests(state.work)
     return [_write(files, counted, state, requests) for files in shards]
@@ -311,20 +299,17 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
     config, scorers = state.config, state.config.quality.of_copies
     scores = storage.read_table(required(files.scores).path, ["chunk_id", "quality_score"])
     documents = state.first[files.shard.name] + scores["chunk_id"].to_numpy()
-    own = np.concatenate([counted, np.zeros(1, COUNTED)])[np.searchsorted(counted["document"], documents, "right") - 1]
-    own[own["document"] != documents] = np.zeros((), COUNTED)
+    own = np.append(counted, np.zeros(1, COUNTED))[places_of(documents, counted["document"])]
     counts = {name: own[name] for name in COPY_COLUMNS}
     quality = scores["quality_score"].to_numpy()
     if scorers:
-        reference = QualityRef(
-            tuple(ScorerRef(scorer, "", None, "") for scorer in scorers), config.quality.combine, state.statistics
-        )
+        references = tuple(ScorerRef(scorer, "", None, "") for scorer in scorers)
+        reference = QualityRef(references, config.quality.combine, state.statistics)
         quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
-    table = pa.table(counts)
-    stays = where_by_copies(files, table, state.schema, config, state.work)
+    stays = where_by_copies(files, pa.table(counts), state.schema, config, state.work)
     gone, detail = _told(documents, state, requests)
     reason = pa.array(np.where(gone, REASON, "where"), mask=stays & ~gone)
-    table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason, detail], schema=SCHEMA)
+    table = pa.table([scores["chunk_id"], *map(pa.array, (*counts.values(), quality)), reason, detail], schema=SCHEMA)
     read = [counts[name] for name in _quotas(config)]
     told = sha256(b"".join(each.tobytes() for each in (quality, stays, gone, *read))).hexdigest()[:16]
     decides = told if scorers or read or not stays.all() or gone.any() else None

@@ -87,8 +87,8 @@ def read_list(given: str, kind: str) -> list[Entry]:
         except UnicodeDecodeError as error:
             raise InputError(f"{given} is not UTF-8 text (byte {error.start}); give a list in UTF-8") from error
     name = given.rsplit("/", 1)[-1]
-    rows = ((number, value) for number, value in enumerate(_values(text, kind, given), 1) if value.strip())
-    return [Entry(kind, value.strip(), name, number) for number, value in rows]
+    rows = enumerate(map(str.strip, _values(text, kind, given)), 1)
+    return [Entry(kind, value, name, number) for number, value in rows if value]
 
 
 def _values(text: str, kind: str, where: str) -> Iterator[str]:
@@ -108,11 +108,10 @@ def _values(text: str, kind: str, where: str) -> Iterator[str]:
     if set(header) & set(KINDS[kind]) and (len(header) > 1 or where.lower().split(".gz")[0].endswith(("csv", "tsv"))):
         place = header.index(_column(header, kind, where))
         csv.field_size_limit(1 << 30)
-        for row in list(csv.reader(io.StringIO(text, newline=""), delimiter=dialect))[1:]:
-            yield row[place] if len(row) > place else ""
-        return
-    for line in lines:
-        yield "" if line.lstrip().startswith("#") else line
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=dialect))[1:]
+        yield from (row[place] if len(row) > place else "" for row in rows)
+    else:
+        yield from ("" if line.lstrip().startswith("#") else line for line in lines)
 
 
 def _column(names: Sequence[str], kind: str, where: str) -> str:
@@ -150,8 +149,8 @@ def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
     if texts:
         array = pa.array([entry.text for entry in texts], pa.string())
         signed = sign_texts(pa.array(range(len(texts)), pa.int64()), array).to_pylist()
-        for entry, hashed, sign in zip(texts, text_hashes(array), signed, strict=True):
-            rows.append(text_row(hashed, entry.list, f"text {entry.number}", sign))
+        signs = zip(texts, text_hashes(array), signed, strict=True)
+        rows += [text_row(hashed, entry.list, f"text {entry.number}", sign) for entry, hashed, sign in signs]
     write_rows(out, rows)
     return left_out
 
@@ -187,8 +186,7 @@ def record_files(work: str) -> list[str]:
 
 def is_pending(out: str) -> bool:
     """Whether something was recorded that the last release was made without."""
-    digest = digest_of(out)
-    return digest is not None and read_done(out).get("digest") != digest
+    return digest_of(out) not in (None, read_done(out).get("digest"))
 
 
 def read_done(out: str) -> dict[str, Any]:
@@ -256,13 +254,10 @@ class Requests:
             self._take(found, "urls", addresses)
             values, entries = self._values["domains"]
             named = dict(zip(values.to_pylist(), entries.tolist(), strict=True))
-            of_host = [
-                next((named[domain] for domain in domains_of(host) if domain in named), -1) if named else -1
-                for host in hosts.dictionary.to_pylist()
-            ]
-            codes = hosts.indices.fill_null(len(of_host)).to_numpy(zero_copy_only=False)
-            of_domain = np.array([*of_host, -1], np.int64)[codes]
-            found = np.where(found < 0, of_domain, found)
+            known = hosts.dictionary.to_pylist()
+            of_host = [next((named[domain] for domain in domains_of(host) if domain in named), -1) for host in known]
+            codes = hosts.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+            found = np.where(found < 0, np.array([*of_host, -1], np.int64)[codes], found)
         if "text_hash" in documents.column_names:  # last: texts of what is named otherwise are among them
             self._take(found, "texts", _joined(documents["text_hash"], pa.binary(16)))
         return found

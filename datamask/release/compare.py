@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from datamask.duck import connect, insert
+from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "1GB"
@@ -70,10 +71,9 @@ def _load(connection: duckdb.DuckDBPyConnection, table: str, release: ReleaseFol
     types = {"chunk_id": "BIGINT", "token_count": "BIGINT", "quality_score": "FLOAT"}
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
     connection.execute(f"CREATE TABLE {table} ({listed})")
-    for item in release.manifest()["files"]:
-        if item["path"].startswith("data/"):
-            for batch in release.batches(item["path"], wanted):
-                insert(connection, table, batch.select(wanted))
+    for path in data_paths(release.manifest()):
+        for batch in release.batches(path, wanted):
+            insert(connection, table, batch.select(wanted))
 
 
 def _length_class() -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of, read_done
+from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.text.text_hashes import text_hashes
 
@@ -22,7 +23,7 @@ def forgotten_rows(release: ReleaseFolder, requests: Requests) -> Iterator[tuple
     """(data file, its rows that are to be forgotten, why the first is), of a release's files that hold any."""
     manifest = release.manifest()
     there = [column["name"] for column in manifest["columns"] if column["name"] in ("url", "id", "text")]
-    for path in sorted(item["path"] for item in manifest["files"] if item["path"].startswith("data/")):
+    for path in sorted(data_paths(manifest)):
         found = np.zeros(0, np.int64)
         for batch in release.batches(path, there):
             table = pa.Table.from_batches([batch])

@@ -123,6 +123,11 @@ def read_manifest(folder: str) -> dict[str, Any]:
         raise InputError(f"{url}: {error}") from error.__cause__
 
 
+def data_paths(manifest: Mapping[str, Any]) -> list[str]:
+    """The data files of a manifest or of its draft, in its order."""
+    return [item["path"] for item in manifest["files"] if item["path"].startswith("data/")]
+
+
 @lru_cache(maxsize=4)
 def _checked(data: bytes) -> dict[str, Any]:
     manifest = parse_manifest(data, "this")

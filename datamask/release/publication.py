@@ -96,17 +96,14 @@ def _publish(
 
 def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
     """The files that others added to the staged folder (card, report, plots); those that export wrote must be there."""
-    fs, root = storage.filesystem(staged.folder)
-    with storage.storage_errors(staged.folder):
-        found = {path[len(root.rstrip("/")) + 1 :]: path for path in fs.find(root)}
-    if missing := sorted(known - found.keys()):
+    found = storage.list_files(staged.folder)
+    if missing := sorted(known - found):
         raise StorageError(f"{staged.folder}: {missing[0]} has gone ({len(missing)} files missing); run again")
     added = []
-    for path in sorted(found.keys() - known):
+    for path in sorted(found - known):
         hidden = any(part.startswith(".") for part in path.split("/"))
         if not hidden and (path in FILES or path.startswith(PLACES[2])):
-            with storage.open_input(storage.join(staged.folder, path)) as file:
-                data = file.read()
+            data = storage.read_content(storage.join(staged.folder, path))
             added.append(WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()))
     return added
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import InputError, several
+from datamask.release.manifest import data_paths
 from datamask.release.printing import size
 from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, release_at
 
@@ -69,11 +70,10 @@ def _row(release: ReleaseFolder, latest: bool, price: float | None) -> dict[str,
 
 def _quality(release: ReleaseFolder, manifest: Mapping[str, Any]) -> float | None:
     total, rows = 0.0, 0
-    for item in manifest["files"]:
-        if item["path"].startswith("data/"):
-            for batch in release.batches(item["path"], ["quality_score"]):
-                values = batch["quality_score"].drop_null().to_numpy()
-                total, rows = total + float(values.sum(dtype="float64")), rows + len(values)
+    for path in data_paths(manifest):
+        for batch in release.batches(path, ["quality_score"]):
+            values = batch["quality_score"].drop_null().to_numpy()
+            total, rows = total + float(values.sum(dtype="float64")), rows + len(values)
     return total / rows if rows else None
 
 

@@ -109,8 +109,7 @@ def _check_forgotten(release: ReleaseFolder, found: Verified) -> None:
 
 def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None) -> dict[str, Any] | None:
     try:
-        with storage.open_input(storage.join(release.path, MANIFEST)) as file:
-            data = file.read()
+        data = storage.read_content(storage.join(release.path, MANIFEST))
         manifest = parse_manifest(data, MANIFEST)
     except DatamaskError as error:
         found.problems.append(str(error))
@@ -146,10 +145,7 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
 
 def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified, progress: Progress) -> list[str]:
     """Problems of files; those that are as the manifest says."""
-    fs, root = storage.filesystem(release.path)
-    root = root.rstrip("/")
-    with storage.storage_errors(release.path):
-        there = {path[len(root) + 1 :] for path in fs.find(root)}
+    there = storage.list_files(release.path)
     listed = {item["path"]: item for item in manifest["files"]}
     if len(listed) < len(manifest["files"]):
         found.problems.append(f"{MANIFEST} lists a file twice")

@@ -13,10 +13,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -107,19 +106,22 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     sample = _draw(shards, SAMPLE * wanted.count)
     if not len(sample):
         raise InputError("no document has a vector, so there are no topics; --set topics.make=off")
-
-    def column(files: ShardFiles, rows: np.ndarray, name: str) -> list[Any]:
-        return [row.get(name) for row in corpus_rows(files.shard, state.config, rows[:, 2], [name])]
-
-    found = _of_sample(shards, sample, lambda files, rows: vectors_of(required(files.embeddings).path)[rows[:, 1]])
-    vectors = np.array(found, np.float32)
+    count = max(1, min(wanted.count, len(sample) // LEAST))
+    languages, read = (np.empty(rows, object) for rows in (len(sample), min(len(sample), NAMING * count)))
+    places, parts = [], []
+    for number, files in enumerate(shards):
+        places.append(np.flatnonzero(sample[:, 0] == number))
+        if len(places[-1]):
+            parts.append(vectors_of(required(files.embeddings).path)[sample[places[-1], 1]])
+            for name, values in (("language", languages), ("text", read)):
+                own = places[-1][places[-1] < len(values)]
+                found = corpus_rows(files.shard, state.config, sample[own, 2], [name])
+                values[own] = [row.get(name) for row in found]
+    vectors = np.concatenate(parts).astype(np.float32)[np.argsort(np.concatenate(places))]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     unit = torch.from_numpy(vectors)
-    count = max(1, min(wanted.count, len(unit) // LEAST))
     centroids = spherical_kmeans(unit, count, torch.Generator().manual_seed(wanted.seed)).numpy()
     topic = nearest(vectors, centroids)
-    languages = np.array(_of_sample(shards, sample, partial(column, name="language")), object)
-    read = _of_sample(shards, sample[: NAMING * count], partial(column, name="text"))
     texts = [text[:CHARACTERS] for text in read]
     rows = [_described(unit[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
@@ -184,18 +186,6 @@ def _draw(shards: Sequence[ShardFiles], size: int) -> np.ndarray:
         places.append(np.stack([np.full(len(chunk_id), number), np.arange(len(chunk_id)), chunk_id], axis=1))
     _, first = np.unique(np.concatenate(hashes), return_index=True)
     return np.concatenate(places)[first[:size]]
-
-
-def _of_sample(
-    shards: Sequence[ShardFiles], sample: np.ndarray, read: Callable[[ShardFiles, np.ndarray], Sequence[Any]]
-) -> list[Any]:
-    """What `read` finds for each document of a sample, (n, 3), in its order, asked once for all of a shard."""
-    found: list[Any] = [None] * len(sample)
-    for number, files in enumerate(shards):
-        mine = np.flatnonzero(sample[:, 0] == number)
-        for place, value in zip(mine.tolist(), read(files, sample[mine]) if len(mine) else (), strict=True):
-            found[place] = value
-    return found
 
 
 # -- the topics' names: the words that tell each from the others, in whatever language its documents are

@@ -29,11 +29,10 @@ from datamask.corpus.read import read_documents, shard_schema
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
-from datamask.filter.duplicates import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
-from datamask.pipeline import STAGES
+from datamask.pipeline import STAGES, Stage
 from datamask.release.release_folder import ReleaseFolder, find_release
-from datamask.run import Previous, Run
+from datamask.run import Previous, Run, wanted
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS, mask_shard
@@ -43,6 +42,7 @@ from datamask.study.run import Tell
 from datamask.study.worth_judged import JudgedWorth, WorthJudging, judge_worth
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself
+DECISIONS = {"filter", "duplicates", "copies"}  # over old and new, before the choice
 COLUMNS = ("topic", "language")  # by which what is taken is told
 PASSED_OVER = 0.5  # of its share of the candidates' tokens: a choice that takes less of the new than this leaves it
 PERCENTILES = (10, 50, 90)
@@ -172,8 +172,7 @@ def _copy_fitted(previous: Previous, old_work: str, scratch: str) -> None:
     pairs += [(storage.join(record, name), storage.join(to, name)) for name in forgotten.record_files(old_work)]
     for path, copied in pairs:
         if storage.exists(path) and not storage.exists(copied):
-            with storage.open_input(path) as file:
-                storage.write_content(copied, file.read())
+            storage.write_content(copied, storage.read_content(path))
 
 
 def _measure(engine: Threads, folder: str, previous: Previous, last: str, progress: Tell) -> list[ShardFiles]:
@@ -182,8 +181,7 @@ def _measure(engine: Threads, folder: str, previous: Previous, last: str, progre
     Of equal copies the first shard's stays, so an old document never falls to its new copy.
     """
     progress("reading, embedding and scoring what is new")
-    work = storage.join(folder, "work")
-    plan = engine.run(STAGES["plan"], settings=engine.config.corpus, work=work, previous=None)
+    plan = engine.run(STAGES["plan"], settings=engine.config.corpus, work=storage.join(folder, "work"), previous=None)
     named = tuple(replace(shard, name=f"{last}+{shard.name}") for shard in plan.shards)
     run = Run(engine, replace(plan, shards=named), folder, previous)
     run.keep_to([name for name in MEASURES if name in run.stages])
@@ -192,33 +190,30 @@ def _measure(engine: Threads, folder: str, previous: Previous, last: str, progre
 
 def _decide(engine: Threads, files: list[ShardFiles], work: str, progress: Tell) -> list[ShardFiles]:
     """Filters and copies, decided over old and new."""
-    config = engine.config
     progress("finding copies")
-    if config.filter.order == "before":
-        files = _with_outputs(engine, "filter", "filters", files, work)
-    if near_duplicates_wanted(config):
-        files = _with_outputs(engine, "duplicates", "duplicates", files, work)
-    if config.counts_copies or forgotten.load_requests(work):
-        files = _with_outputs(engine, "copies", "copies", files, work)
-    check_left(files, config)
+    late = {"filter"} if engine.config.filter.order == "after" else set[str]()
+    for stage in wanted(engine.config, forgotten.load_requests(work) is not None):
+        if stage.name in DECISIONS - late:
+            files = _with_outputs(engine, stage, files, work)
+    check_left(files, engine.config)
     return files
 
 
 def _choose(engine: Threads, files: list[ShardFiles], work: str) -> list[ShardFiles]:
     """One choice over these shards at the release's budget, with their masks."""
-    prices = _rounds(engine, "prices", files, work, previous=Previous(), log=lambda line: None).output
+    prices = _rounds(engine, STAGES["prices"], files, work, previous=Previous(), log=lambda line: None).output
     found = [replace(one, masks=mask_shard(one, prices, engine.config, work)) for one in files]
-    return found if engine.config.filter.order == "before" else _with_outputs(engine, "filter", "filters", found, work)
+    return found if engine.config.filter.order == "before" else _with_outputs(engine, STAGES["filter"], found, work)
 
 
-def _with_outputs(engine: Threads, stage: str, into: str, files: list[ShardFiles], work: str) -> list[ShardFiles]:
+def _with_outputs(engine: Threads, stage: Stage, files: list[ShardFiles], work: str) -> list[ShardFiles]:
     outputs = _rounds(engine, stage, files, work)
-    return [replace(one, **{into: output}) for one, output in zip(files, outputs, strict=True)]
+    return [replace(one, **{stage.makes: output}) for one, output in zip(files, outputs, strict=True)]
 
 
-def _rounds(engine: Threads, stage: str, files: list[ShardFiles], work: str, **given: Any) -> Any:
+def _rounds(engine: Threads, stage: Stage, files: list[ShardFiles], work: str, **given: Any) -> Any:
     rows = sum(one.shard.rows or 0 for one in files)
-    return engine.rounds(STAGES[stage], lambda _: False, rows, all_files=files, work=work, **given)
+    return engine.rounds(stage, lambda _: False, rows, all_files=files, work=work, **given)
 
 
 # ---------------------------------------------------------------- both choices
@@ -297,10 +292,7 @@ class _Choices:
                 amounts = np.stack([np.ones(len(own)), own.tokens, chosen > 0, own.tokens * chosen], axis=1)
                 for value, amount in zip(values[own.index], amounts, strict=True):
                     sums[value] = sums.get(value, 0) + amount
-        rows = []
-        for value, amount in sums.items():
-            documents, tokens, picked, spending = map(int, amount)
-            rows.append(GroupWorth(value, documents, tokens, picked, spending, spending / spent))
+        rows = [GroupWorth(value, *map(int, amount), int(amount[-1]) / spent) for value, amount in sums.items()]
         return sorted(rows, key=lambda row: (-row.chosen_tokens, -row.tokens, row.value))
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from datamask.config import Statement, validate
 from datamask.corpus.web_addresses import hosts_of
 from datamask.duck import connect
+from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "500MB"  # of the counts; more are spilled
@@ -87,10 +88,10 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def with_statements(manifest: Mapping[str, Any], statements: Mapping[str, str], small: bool) -> dict[str, Any]:
     """A manifest whose settings say more of the provider."""
-    settings = {**manifest["settings"], "release": dict(manifest["settings"]["release"])}
-    settings["release"]["statements"] = {**settings["release"].get("statements", {}), **statements}
-    settings["release"]["small_enterprise"] = small or settings["release"].get("small_enterprise", False)
-    return {**manifest, "settings": settings}
+    section = manifest["settings"]["release"]
+    said = {"statements": {**section.get("statements", {}), **statements}}
+    said["small_enterprise"] = small or section.get("small_enterprise", False)
+    return {**manifest, "settings": {**manifest["settings"], "release": {**section, **said}}}
 
 
 def _count(
@@ -103,7 +104,7 @@ def _count(
     section = draft["settings"].get("release", {})
     repeated = section.get("repeated_rows", False) and any(c["name"] == "repeat" for c in draft["columns"])
     connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, copies INT, documents BIGINT, bytes BIGINT)")
-    for path in (file["path"] for file in draft["files"] if file["path"].startswith("data/")):
+    for path in data_paths(draft):
         for batch in release.batches(path, ["text", *columns, *["repeat"] * repeated], rows=ROWS):
             facts = {"every": pa.nulls(batch.num_rows, pa.string())}
             facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
@@ -140,9 +141,7 @@ def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST)
 
 def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, Any]:
     """The largest domains, as many as the template asks for, and how many there are."""
-    [(total,)] = connection.execute(
-        "SELECT count(DISTINCT value) FROM counts WHERE label = 'domains' AND value IS NOT NULL"
-    ).fetchall()
+    [(total,)] = connection.execute("SELECT count(DISTINCT value) FROM counts WHERE label = 'domains'").fetchall()
     most = min(math.ceil(SMALL_TOP * total), SMALL_MOST) if small else math.ceil(TOP * total)
     [(documents, size)] = _sums(connection, "domains", "WHERE value IS NOT NULL")
     rule = f"the largest {SMALL_TOP:.0%}, at most {SMALL_MOST:,}" if small else f"the largest {TOP:.0%}"

@@ -46,16 +46,13 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
     manifest = release.manifest()
     if done.release != manifest["key"]:
         return [f"{RECORD} is of the release with the key {done.release}, not of {release.path}"]
-    fs, root = storage.filesystem(done.folder)
-    with storage.storage_errors(done.folder):
-        there = {path[len(root.rstrip("/")) + 1 :] for path in fs.find(root)}
+    there = storage.list_files(done.folder)
     listed = {file["path"]: file for file in done.files}
     found = [f"{path} was added" for path in sorted(there - listed.keys() - {RECORD})]
     found += [f"{path} is missing" for path in sorted(listed.keys() - there)]
 
     def content(path: str) -> bytes:
-        with storage.open_input(storage.join(done.folder, path)) as file:
-            data = bytes(file.read())
+        data = storage.read_content(storage.join(done.folder, path))
         if hashlib.sha256(data).hexdigest() != listed[path]["sha256"] or len(data) != listed[path]["bytes"]:
             found.append(f"{path} has changed: its sha256 is not the one in {RECORD}")
         return data

@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import ConfigError, DamagedFileError
-from datamask.maps import Mapper, Threads, deal_laid, gather, partition_of, rounds
+from datamask.maps import Mapper, Threads, deal_laid, gather, partition_of, records_of, rounds
 from datamask.models.tokens import DocumentTokenizer
 from datamask.release.data_files import REPEAT, WrittenFile, written
+from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
@@ -175,16 +176,14 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 def data_runs(release: ReleaseFolder) -> list[tuple[str, int, int, int]]:
     """(data file, first row group, last + 1, rows) of runs of about ITEM_BYTES."""
     found = []
-    for item in release.manifest()["files"]:
-        if not item["path"].startswith("data/"):
-            continue
-        with release.opened(item["path"]) as (_, file):
+    for path in data_paths(release.manifest()):
+        with release.opened(path) as (_, file):
             last, first, held, rows = file.metadata.num_row_groups, 0, 0, 0
             for number in range(1, last + 1):
                 group = file.metadata.row_group(number - 1)
                 held, rows = held + group.total_byte_size, rows + group.num_rows
                 if held >= ITEM_BYTES or number == last:
-                    found.append((item["path"], first, number, rows))
+                    found.append((path, first, number, rows))
                     first, held, rows = number, 0, 0
     return found
 
@@ -230,9 +229,8 @@ def _tokenise(state: _Round, item: tuple[int, str, int, int]) -> None:
         pieces = np.split(found.astype(state.plan.width), np.cumsum(sizes)[:-1])
         ids += [piece for piece, count in zip(pieces, times, strict=True) for _ in range(count)]
         lengths.append(np.repeat(sizes, times) + 1)
-    documents = np.empty(sum(map(len, keys)), DOCUMENT)
-    documents["order"] = np.concatenate([np.zeros(0, np.uint64), *keys])
-    documents["length"] = np.concatenate([np.zeros(0, np.int64), *lengths])
+    order, sizes = np.concatenate([np.zeros(0, np.uint64), *keys]), np.concatenate([np.zeros(0, np.int64), *lengths])
+    documents = records_of(DOCUMENT, order=order, length=sizes)
     ranks = np.argsort(documents["order"], kind="stable")
     documents, end = documents[ranks], np.array([state.tokenizer.end_id], state.plan.width)
     bounds = cut_bounds(documents["order"], state.plan.cuts)
