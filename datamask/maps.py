@@ -262,6 +262,14 @@ def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
     return (mixed >> np.uint64(32)).astype(np.int32)
 
 
+def places_of(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """(n,) int64: where each of the values (n,) is among the ascending ones; −1: nowhere."""
+    if not len(ascending):
+        return np.full(len(values), -1)
+    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.where(ascending[place] == values, place, -1)
+
+
 def records_of(dtype: np.dtype, **columns: Any) -> np.ndarray:
     """Records (n,) of a structured type: these columns, (n,) each, and 0 in its others."""
     found = np.zeros(len(next(iter(columns.values()))), dtype)

@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
-from datamask.filter.duplicate_candidates import Components, places_of
+from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import Group, where_by_copies
 from datamask.filter.forgotten import READ, REASON, Requests, load_requests
@@ -36,6 +36,7 @@ from datamask.maps import (
     mapped,
     partition_of,
     parts_of,
+    places_of,
     read_arrays,
     records_of,
     write_array,
@@ -115,9 +116,9 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
             components.add(*pair.read("one", "other"))
         lowest = components.lowest()
         write_array(state.at("lowest") + ".npy", lowest)
-        write_array(state.at("size") + ".npy", np.bincount(lowest, minlength=len(lowest)))
         write_arrays(state.at("forgotten"), groups=_forgotten(pairs[: len(items)], lowest))
-        seen = maps(deal_members, state, items, sizes) + maps(count_members, state, range(state.parts))
+        maps(deal_members, state, items, sizes)
+        seen = maps(count_members, state, range(state.parts))
         state = replace(state, statistics=_statistics(seen, config))
         outputs = [output for group in maps(write_counts, state, items, sizes) for output in group]
     return keep_outputs(all_files, outputs, made, key)
@@ -236,26 +237,17 @@ def pair_equal_texts(state: Counting, part: int) -> Handed:
     return hand_on(state.folder, f"equal-{part}", one=one, other=other)
 
 
-def deal_members(state: Counting, group: Group) -> dict[str, Counter[int]]:
-    """Deals the documents that have copies to parts; of the others, how often each number of a column is there."""
+def deal_members(state: Counting, group: Group) -> None:
+    """Deals the documents to parts by the group of copies that they are in."""
     [members] = read_arrays(state.at("members", group[0]), "members")
-    lowest = mapped(state.at("lowest") + ".npy")[members["document"]]
-    several = mapped(state.at("size") + ".npy")[lowest] > 1
-    copied = members[several]
-    copied["group"] = lowest[several]
-    write_dealt(state.at("copied", group[0]), copied, copied["group"] % state.parts, state.parts)
-    return _histograms(_alone(members[~several]))
-
-
-def _alone(members: np.ndarray) -> np.ndarray:
-    """(n,) COUNTED of documents without copies."""
-    stated = {f"copy_{name}s": members[name] != 0 for name in ("source", "dump")}
-    return records_of(COUNTED, document=members["document"], **stated)
+    members["group"] = mapped(state.at("lowest") + ".npy")[members["document"]]
+    write_dealt(state.at("dealt", group[0]), members, members["group"] % state.parts, state.parts)
 
 
 def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
-    """Counts a part's groups, and deals the counts to the groups of shards of their documents."""
-    members = gather([state.at("copied", number) for number in range(len(state.bounds))], MEMBER, part)
+    """Counts a part's groups, and deals the counts to the groups of shards of their documents; returns how often each
+    number of a column is there."""
+    members = gather([state.at("dealt", number) for number in range(len(state.bounds))], MEMBER, part)
     _, place, size = np.unique(members["group"], return_inverse=True, return_counts=True)
     counted = records_of(COUNTED, document=members["document"], copies=size[place] - 1)
     for name in ("source", "dump"):
@@ -264,10 +256,6 @@ def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
         counted[f"copy_{name}s"] = np.bincount(pairs[:, 0].astype(np.int64), minlength=len(size))[place]
     target = np.searchsorted(np.array(state.bounds), counted["document"], side="right") - 1
     write_dealt(state.at("counted", part), counted, target, len(state.bounds))
-    return _histograms(counted)
-
-
-def _histograms(counted: np.ndarray) -> dict[str, Counter[int]]:
     return {name: Counter(counted[name].tolist()) for name in COPY_COLUMNS}
 
 
@@ -287,10 +275,8 @@ def _statistics(seen: Sequence[Mapping[str, Counter[int]]], config: Config) -> d
 def write_counts(state: Counting, group: Group) -> list[Output]:
     """The shards' files."""
     number, shards = group
-    [members] = read_arrays(state.at("members", number), "members")
-    dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, number)
-    counted = np.concatenate([dealt, _alone(members)])  # a document's first row is its own
-    counted = counted[np.argsort(counted["document"], kind="stable")]
+    counted = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, number)
+    counted = counted[np.argsort(counted["document"])]
     requests = load_requests(state.work)
     return [_write(files, counted, state, requests) for files in shards]
 

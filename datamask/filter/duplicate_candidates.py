@@ -28,6 +28,7 @@ from datamask.filter.posting_loops import (
     places_among,
 )
 from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared
+from datamask.maps import places_of
 
 BLOCK = 1 << 20  # documents whose values are written at a time
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
@@ -201,14 +202,6 @@ class Samples:
 
     def _runs(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._hashes, self._bounds, places_of(documents, self._documents)
-
-
-def places_of(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
-    """(n,) int64: where each of the values (n,) is among the ascending ones; −1: nowhere."""
-    if not len(ascending):
-        return np.full(len(values), -1)
-    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.where(ascending[place] == values, place, -1)
 
 
 def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray) -> np.ndarray:

@@ -292,7 +292,9 @@ class _Choices:
                 amounts = np.stack([np.ones(len(own)), own.tokens, chosen > 0, own.tokens * chosen], axis=1)
                 for value, amount in zip(values[own.index], amounts, strict=True):
                     sums[value] = sums.get(value, 0) + amount
-        rows = [GroupWorth(value, *map(int, amount), int(amount[-1]) / spent) for value, amount in sums.items()]
+        rows = []
+        for value, (documents, tokens, picked, held) in sums.items():
+            rows.append(GroupWorth(value, int(documents), int(tokens), int(picked), int(held), int(held) / spent))
         return sorted(rows, key=lambda row: (-row.chosen_tokens, -row.tokens, row.value))
 
 

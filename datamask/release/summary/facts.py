@@ -89,8 +89,8 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
 def with_statements(manifest: Mapping[str, Any], statements: Mapping[str, str], small: bool) -> dict[str, Any]:
     """A manifest whose settings say more of the provider."""
     section = manifest["settings"]["release"]
-    said = {"statements": {**section.get("statements", {}), **statements}}
-    said["small_enterprise"] = small or section.get("small_enterprise", False)
+    small = small or section.get("small_enterprise", False)
+    said = {"statements": {**section.get("statements", {}), **statements}, "small_enterprise": small}
     return {**manifest, "settings": {**manifest["settings"], "release": {**section, **said}}}
 
 

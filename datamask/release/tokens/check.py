@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
+from datamask.maps import places_of
 from datamask.release.data_files import REPEAT
 from datamask.release.merge import schema_of
 from datamask.release.release_folder import ReleaseFolder
@@ -29,6 +30,8 @@ from datamask.release.tokens.write import (
     read_record,
     tokenised_rows,
 )
+
+ROW_BITS = 40  # of a document's number: its shard's number, then its row
 
 
 def verify_tokens(folder: str, release: ReleaseFolder) -> list[str]:
@@ -98,29 +101,27 @@ def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -
     """`order` uint64 and `tokens` uint64, a hash, of every copy of every document that decisions chose, in order."""
     manifest = release.manifest()
     repeated = REPEAT.name in schema_of(manifest["settings"]).names
-    rows, firsts, orders, owners, total = {}, {}, [], [], 0
-    for shard in sorted(manifest["conservation"]["shards"]):
-        columns = ["chunk_id", "outcome", *[REPEAT.name] * repeated]
-        chosen = release.decisions(shard, columns)
+    numbers = {shard: number for number, shard in enumerate(sorted(manifest["conservation"]["shards"]))}
+    orders, documents, times = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for shard, number in numbers.items():
+        chosen = release.decisions(shard, ["chunk_id", "outcome", *[REPEAT.name] * repeated])
         chosen = chosen.filter(pc.equal(chosen["outcome"], "selected"))
-        rows[shard], firsts[shard] = chosen["chunk_id"].to_numpy(), total
-        times = chosen[REPEAT.name].to_numpy() if repeated else np.ones(len(rows[shard]), np.int64)
-        orders.append(order_keys(done.seed, shard, rows[shard], times))
-        owners.append(np.repeat(np.arange(total, total + len(times)), times))
-        total += len(times)
-    hashes = np.zeros(total, np.uint64)  # 0: no text was found
+        rows = chosen["chunk_id"].to_numpy()
+        times.append(chosen[REPEAT.name].to_numpy() if repeated else np.ones(len(rows), np.int64))
+        orders.append(order_keys(done.seed, shard, rows, times[-1]))
+        documents.append((number << ROW_BITS) + rows)
+    known = np.concatenate(documents)
+    hashes = np.zeros(len(known), np.uint64)  # 0: no text was found
     loaded = document_tokenizer(tokenizer)
     for path, first, last, _ in data_runs(release):
         for batch, _, ids, lengths in tokenised_rows(release, loaded, path, first, last):
             lengths, pieces = lengths + 1, np.insert(ids, np.cumsum(lengths), tokenizer.end_id)
-            places = zip(batch["shard"].to_pylist(), batch["chunk_id"].to_pylist(), strict=True)
-            for (shard, row), value in zip(places, _hashes(pieces, lengths), strict=True):
-                place = np.searchsorted(rows.get(shard, hashes[:0]), row)
-                if place < len(rows.get(shard, ())) and rows[shard][place] == row:
-                    hashes[firsts[shard] + place] = value
-    order = np.concatenate([np.zeros(0, np.uint64), *orders])
+            shards = np.array([numbers.get(shard, -1) for shard in batch["shard"].to_pylist()])
+            place = places_of((shards << ROW_BITS) + batch["chunk_id"].to_numpy(), known)
+            hashes[place[place >= 0]] = _hashes(pieces, lengths)[place >= 0]
+    order = np.concatenate(orders)
     ranks = np.argsort(order, kind="stable")
-    return {"order": order[ranks], "tokens": hashes[np.concatenate([np.zeros(0, np.int64), *owners])[ranks]]}
+    return {"order": order[ranks], "tokens": np.repeat(hashes, np.concatenate(times))[ranks]}
 
 
 def _hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

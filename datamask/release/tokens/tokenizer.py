@@ -102,8 +102,6 @@ def _read_hub(name: str) -> tuple[str, str | None]:
 
 
 def _eos_token(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    said = json.loads(file.read_text(encoding="utf-8"))
+    said = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
     token = said.get("eos_token") if isinstance(said, dict) else None
     return token.get("content") if isinstance(token, dict) else token
