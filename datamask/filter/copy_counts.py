@@ -180,8 +180,9 @@ def read_members(state: Counting, group: Group) -> Handed:
                 if row["duplicate_of_shard"] in state.first:  # else it stays in an earlier curation
                     stays = state.first[row["duplicate_of_shard"]] + row["duplicate_of"]
                     pairs[row["kind"] != "contained"].append((first + row["chunk_id"], stays))
-        hits.append(named_documents(files, state.config, requests, state.schema))
-        hits[-1]["document"] += first
+        if requests:
+            hits.append(named_documents(files, state.config, requests, state.schema))
+            hits[-1]["document"] += first
     texts = np.concatenate(hashed)
     write_dealt(state.at("texts", number), texts, partition_of(texts["high"], state.parts), state.parts)
     write_arrays(state.at("members", number), members=np.concatenate(found))
@@ -190,11 +191,9 @@ def read_members(state: Counting, group: Group) -> Handed:
     return hand_on(state.folder, f"fell-{number}", one=one, other=other, held=held, hits=np.concatenate(hits))
 
 
-def named_documents(files: ShardFiles, config: Config, requests: Requests | None, schema: pa.Schema) -> np.ndarray:
+def named_documents(files: ShardFiles, config: Config, requests: Requests, schema: pa.Schema) -> np.ndarray:
     """HIT of a shard's documents, by chunk_id, that are to be forgotten for their address, id or text, or for a text
     that they are a copy of by the samples of both."""
-    if requests is None:
-        return np.zeros(0, HIT)
     columns = [name for name in READ if name in schema.names or name != "url"]
     found = np.zeros(0, HIT)
     if batches := list(read_documents(files, config, columns, schema=schema)):
@@ -293,25 +292,20 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
         reference = QualityRef(references, config.quality.combine, state.statistics)
         quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
     stays = where_by_copies(files, pa.table(counts), state.schema, config, state.work)
-    gone, detail = _told(documents, state, requests)
+    [forgotten] = read_arrays(state.at("forgotten"), "groups")
+    place = places_of(mapped(state.at("lowest") + ".npy")[documents], forgotten["document"])
+    gone, entries = place >= 0, np.append(forgotten["entry"], -1)[place]
+    told = requests.told(entries[gone]) if requests else {}
+    said = {entry: json.dumps(why) for entry, why in told.items()}
+    detail = pa.array([said.get(entry) for entry in entries.tolist()], pa.string())
     reason = pa.array(np.where(gone, REASON, "where"), mask=stays & ~gone)
     table = pa.table([scores["chunk_id"], *map(pa.array, (*counts.values(), quality)), reason, detail], schema=SCHEMA)
     read = [counts[name] for name in _quotas(config)]
-    told = sha256(b"".join(each.tobytes() for each in (quality, stays, gone, *read))).hexdigest()[:16]
-    decides = told if scorers or read or not stays.all() or gone.any() else None
+    decisive = sha256(b"".join(each.tobytes() for each in (quality, stays, gone, *read))).hexdigest()[:16]
+    decides = decisive if scorers or read or not stays.all() or gone.any() else None
     content = sha256(b"".join(values.tobytes() for values in counts.values()))
     content.update("".join(detail.drop_null().to_pylist()).encode())
-    key = STAGE.key(None, files.shard.name, required(files.scores).key, told, content.hexdigest(), decides)
+    key = STAGE.key(None, files.shard.name, required(files.scores).key, decisive, content.hexdigest(), decides)
     url = storage.join(state.work, "copies", f"{files.shard.name}-{key}.parquet")
     facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum()), REASON: int(gone.sum())}}
     return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
-
-
-def _told(documents: np.ndarray, state: Counting, requests: Requests | None) -> tuple[np.ndarray, pa.Array]:
-    """Of these documents (n,), whether each is to be forgotten, and why, as JSON."""
-    [groups_] = read_arrays(state.at("forgotten"), "groups")
-    place = places_of(mapped(state.at("lowest") + ".npy")[documents], groups_["document"])
-    entries = np.append(groups_["entry"], -1)[place]
-    told = requests.told(entries[place >= 0]) if requests else {}
-    said = {entry: json.dumps(why) for entry, why in told.items()}
-    return place >= 0, pa.array([said.get(entry) for entry in entries.tolist()], pa.string())

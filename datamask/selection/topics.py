@@ -117,8 +117,7 @@ def fit_topics(state: SelectionRun, shards: Sequence[ShardFiles]) -> None:
     rows = [_described(unit[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
     columns = [names, *map(list, zip(*rows, strict=True)), centroids.tolist()]
-    table = pa.table([pa.array(column, field.type) for column, field in zip(columns, MODEL, strict=True)], MODEL.names)
-    storage.write_output(model_path(state.work, state.key), state.key, MODEL, [table.cast(MODEL)])
+    storage.write_output(model_path(state.work, state.key), state.key, MODEL, [pa.table(columns, schema=MODEL)])
 
 
 def assign_topics(state: SelectionRun, shards: Sequence[ShardFiles]) -> list[Output]:

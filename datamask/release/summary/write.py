@@ -16,7 +16,6 @@ from datamask.release.summary.facts import summarise
 
 FILES = ("summary.md", "summary.json", "croissant.json")
 BLANK = "**[for the provider to fill in]**"
-CROISSANT = "http://mlcommons.org/croissant/1.0"
 CONTEXT = {
     "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
@@ -67,21 +66,17 @@ def croissant(draft: Mapping[str, Any]) -> dict[str, Any]:
     fields = []
     for column in draft["columns"]:
         listed = re.fullmatch(r"(?:large_)?list<\w+: (\w+)>", column["type"])
-        kind = _kind(listed[1] if listed else column["type"])
-        if kind is None:
-            continue
-        place = f"documents/{column['name']}"
-        fields.append(
-            {
+        if kind := _kind(listed[1] if listed else column["type"]):
+            field = {
                 "@type": "cr:Field",
-                "@id": place,
+                "@id": f"documents/{column['name']}",
                 "name": column["name"],
                 "description": NOTES.get(column["name"], "of the source"),
                 "dataType": kind,
                 **({"repeated": True} if listed else {}),
                 "source": {"fileSet": {"@id": "data"}, "extract": {"column": column["name"]}},
             }
-        )
+            fields.append(field)
     files = {"@type": "cr:FileSet", "@id": "data", "name": "data", "encodingFormat": "application/x-parquet"}
     documents = f"{total['selected']:,} documents ({total['tokens_selected']:,} tokens)"
     return {
@@ -89,7 +84,7 @@ def croissant(draft: Mapping[str, Any]) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "name": settings.release.name,
         "description": f"{documents} selected from {total['rows']:,} by datamask, for pre-training language models.",
-        "conformsTo": CROISSANT,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
         "version": f"1.0.0+{draft['key']}",
         **({"license": settings.release.license} if settings.release.license else {}),
         **({"inLanguage": sorted(draft["languages"])} if draft["languages"] else {}),

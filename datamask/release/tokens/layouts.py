@@ -37,11 +37,11 @@ class Layout:
 
     def render_index(self, lengths: np.ndarray, width: str) -> bytes:
         """The index of documents of these lengths, int64 [documents], in tokens."""
-        raise NotImplementedError
+        return np.cumsum(lengths, dtype="<u8").tobytes()
 
     def read_lengths(self, index: bytes) -> np.ndarray:
         """The lengths that an index states, int64 [documents]; any, or an error, where it is damaged."""
-        raise NotImplementedError
+        return np.diff(np.frombuffer(index, "<u8").astype(np.int64), prepend=0)
 
     def beside(self, tokens: int, width: str, tokenizer: str) -> Mapping[str, bytes]:
         """Other files by their ending."""
@@ -52,12 +52,6 @@ class Nanoset(Layout):
     """`.ds` and `.ds.index`: the documents' ends as uint64, as datatrove's `DocumentTokenizer` writes them."""
 
     tokens, index = ".ds", ".ds.index"
-
-    def render_index(self, lengths: np.ndarray, width: str) -> bytes:
-        return np.cumsum(lengths, dtype="<u8").tobytes()
-
-    def read_lengths(self, index: bytes) -> np.ndarray:
-        return np.diff(np.frombuffer(index, "<u8").astype(np.int64), prepend=0)
 
     def beside(self, tokens: int, width: str, tokenizer: str) -> Mapping[str, bytes]:
         said, exponent = f"{tokens:.2e}".split("e")

@@ -30,14 +30,10 @@ class FoundTokenizer:
     vocabulary: int  # one more than the greatest token id
 
     @property
-    def sha256(self) -> str:
-        """Of its tokenizer.json."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
     def said(self) -> dict[str, Any]:
         """What tokens.json says of it."""
-        return {"name": self.name, "sha256": self.sha256, "end": self.end, "end_id": self.end_id}
+        digest = hashlib.sha256(self.text.encode()).hexdigest()
+        return {"name": self.name, "sha256": digest, "end": self.end, "end_id": self.end_id}
 
 
 def find_tokenizer(name: str, end: str | None = None) -> FoundTokenizer:
@@ -82,9 +78,8 @@ def tokenizer_of(name: str, text: str, configured: str | None, end: str | None) 
 
 def document_tokenizer(found: FoundTokenizer) -> DocumentTokenizer:
     """It, loaded once per process; what text spells is text, special tokens too."""
-    return MODELS.get(
-        ("tokens", found.sha256), lambda: DocumentTokenizer(Tokenizer.from_str(found.text), special_as_text=True)
-    )
+    key = ("tokens", found.said["sha256"])
+    return MODELS.get(key, lambda: DocumentTokenizer(Tokenizer.from_str(found.text), special_as_text=True))
 
 
 def _read_hub(name: str) -> tuple[str, str | None]:
