@@ -3,8 +3,9 @@
     problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
 
 0 is the value of a random selection of the budget's size: the expected one in closed form, of coverage the median of
-some, for those that a single very long document fills are worth far less. 1 is that of the term's own best selection.
-To find it, a term is solved alone; so this module stands above metrics and solvers, and none of them imports it.
+some, for those that a single very long document fills are worth far less. 1 is that of the term's own best selection,
+of coverage its fractional optimum. To find it, a term is solved alone; so this module stands above metrics and solvers,
+and none of them imports it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import torch
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, nearest
 from datamask.selection.cover.solve import best_alone, refuse
-from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, as_state
 from datamask.selection.problem.feasible import Feasible, fill_in_order
@@ -35,8 +35,6 @@ BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # documents that a sample's selection has at least
 RANDOM_SETS = 16  # random selections drawn for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
-REPEATED = 60  # steps at most to a term's own best with repeats,
-ROUGH = 1e-2  # and their tolerance, as a share of a random selection's value
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
 
 
@@ -202,12 +200,12 @@ def _of_random(problem: Problem, state: Any, draw: Callable[[np.random.Generator
 
 
 def _of_mixture(problem: Problem, metric: MixtureMetric) -> tuple[float, float]:
-    """The median of random selections, and the best value found of the metric alone."""
+    """The median of random selections, and the metric's own fractional optimum."""
     plain = Limits(problem.limits.weights, problem.size)
     zero, greatest = _of_random(
         problem, metric, lambda generator: fill_in_order(plain, generator.permutation(len(problem)))
     )
-    return zero, max(best_alone(metric, plain, zero), greatest)
+    return zero, max(best_alone(metric, Feasible(plain), zero), greatest)
 
 
 def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
@@ -228,10 +226,7 @@ def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
         return counts
 
     zero, greatest = _of_random(problem, state, draw)
-    feasible = Feasible(plain.repeated(most))
-    concave = Concave([state], [1.0], torch.zeros(count, dtype=torch.float64), feasible, problem.size)
-    found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), REPEATED, lambda step: None)
-    return zero, max(found.value, greatest)
+    return zero, max(best_alone(state, Feasible(plain.repeated(most)), zero), greatest)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -205,7 +205,7 @@ class OwnBest(NamedTuple):
 
 
 def calibrate_metric(state: Covering, item: OwnBest) -> float:
-    """The best value found of the metric."""
+    """The metric's own fractional optimum."""
     rows = read_rows(item.taken, item.joint.rows.width)
     weights = item.weights[item.at]
     size = item.share * float(weights.sum())
@@ -214,4 +214,4 @@ def calibrate_metric(state: Covering, item: OwnBest) -> float:
     generator = np.random.default_rng([state.settings.seed, 19, len(item.at)])
     chosen = fill_in_order(plain, generator.permutation(len(item.at)))
     zero = joint.of_state(joint.state(chosen * weights / plain.size))
-    return max(best_alone(joint, plain, zero), zero)
+    return max(best_alone(joint, Feasible(plain), zero), zero)

@@ -18,7 +18,6 @@ from datamask.selection.driver import PoolDriver
 from datamask.selection.metrics.base import StateMetric, as_state
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
-from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.problem import Draft, Term
 from datamask.selection.solvers.quadratic import rounding_of
 from datamask.selection.solvers.swaps import swap_by_value
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 ACCURACY = 1e-3
 REPEATED = 5e-5  # the same with repeats
 ROUGHER = 5  # times that where words saturate: no mask comes within a tenth of the span of it
-STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
+STEPS = 400  # at most
+ROUGH, ROUGH_STEPS = 1e-2, 60  # the same for a term's own best; its tolerance is a share of a random selection's value
 TRIED = (
     1 << 22
 )  # documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage
@@ -212,29 +212,15 @@ def span_of_objective(terms: Sequence[Term], calibrated: bool) -> float:
     return max(sum(abs(term.scale) for term in terms), 1e-12) * 1e-2
 
 
-def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
-    """The best value of a metric found for a selection within the budget. zero: the median of random selections."""
-    joint = (
-        SummedCoverage.of([metric], [1.0]).used()
-        if isinstance(metric, Coverage)
-        else metric
-        if isinstance(metric, SummedCoverage)
-        else None
-    )
-    feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
-    concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
-    with share_part(0, 0.1):
-        rough = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
-    selected = feasible.round(rough.p, rough.price).numpy()
-    if joint is None:
-        return _value(concave, _by_prices(concave, selected))
-    cut = feasible.cut(rough.price)
-    per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
-    unit = max(rough.bound - zero, 1e-12)
-    with share_part(0.1, 1):
-        effort, at = search.Effort(rounds=1, search=1 / 6), search.Optimum(per_token, above, rough.p.numpy())
-        best = search.improve(joint, nothing.numpy(), limits, selected, unit, effort, optimum=at)
-    return _value(concave, best)
+def best_alone(metric: StateMetric, feasible: Feasible, zero: float) -> float:
+    """The fractional optimum of a metric alone. zero: the median of random selections."""
+    if isinstance(metric, Coverage):
+        metric = SummedCoverage.of([metric], [1.0])
+    if isinstance(metric, SummedCoverage):
+        metric = metric.used()
+    nothing = torch.zeros(len(feasible.weights), dtype=torch.float64)
+    concave = Concave([metric], [1.0], nothing, feasible, feasible.limits.size)
+    return maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), ROUGH_STEPS, lambda step: None).value
 
 
 # -- repeats: a document may be taken up to r = `select.repeat` times under a budget in tokens
