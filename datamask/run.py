@@ -27,7 +27,7 @@ from datamask.corpus.quarantine import check_quarantine
 from datamask.corpus.read import TOPIC
 from datamask.driver import Driver
 from datamask.engine import Engine, Threads
-from datamask.errors import ConservationError, IncompleteError, several
+from datamask.errors import ConfigError, ConservationError, IncompleteError, several
 from datamask.filter import forgotten
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.duplicates import wanted as near_duplicates_wanted
@@ -83,6 +83,12 @@ def curate(config: Config, out: str) -> Release:
     :returns: the release; `run` has the run's numbers.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: with what to do.
     """
+    if config.run.engine != "threads":
+        raise ConfigError(
+            f"without Prefect (--plain, datamask.run) a run has threads alone, and run.engine is {config.run.engine!r}; "
+            "leave out one of the two",
+            setting="run.engine",
+        )
     out = out.rstrip("/")
     with running(out), Threads(config) as engine:
         plan = engine.run(STAGES["plan"], settings=config.corpus, work=storage.join(out, "work"), previous=None)

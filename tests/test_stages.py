@@ -3,7 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from datamask.config import validate
+from datamask.errors import ConfigError
 from datamask.pipeline import STAGES
+from datamask.run import curate
 from datamask.stages import KEPT, ROUNDS
 from tests.flows.conftest import SMALL, write_shard
 
@@ -64,3 +69,8 @@ def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch)
     assert there - {"tmp"} <= declared | {ROUNDS, KEPT}
     assert {"index", "embeddings", "scores", "filters", "prices", "masks"} <= there
     assert json.loads((out / "work/shards.json").read_text())["outputs"]
+
+
+def test_without_prefect_another_engine_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="run.engine is 'dask'; leave out"):
+        curate(validate({"run": {"engine": "dask"}}), str(tmp_path))
