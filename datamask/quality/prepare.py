@@ -35,11 +35,7 @@ SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their co
 
 
 def prepare_quality(
-    shards: Sequence[Shard],
-    encoder: EncoderRef | None,
-    config: Config,
-    work: str,
-    previous: QualityRef | None = None,
+    shards: Sequence[Shard], encoder: EncoderRef | None, config: Config, work: str, previous: QualityRef | None = None
 ) -> QualityRef:
     """The scorers of `config.quality`, each loaded once to see that it can be, and pinned by its files' content.
 

@@ -77,13 +77,7 @@ def schema(scorers: dict[str, Scorer]) -> pa.Schema:
 
 
 class _Scoring:
-    def __init__(
-        self,
-        files: ShardFiles,
-        quality: QualityRef,
-        scorers: dict[str, Scorer],
-        progress: Progress,
-    ) -> None:
+    def __init__(self, files: ShardFiles, quality: QualityRef, scorers: dict[str, Scorer], progress: Progress) -> None:
         self._files, self._quality, self._scorers, self._progress = files, quality, scorers, progress
         self._schema = schema(scorers)
         self._documents = 0
