@@ -85,8 +85,8 @@ def curate(config: Config, out: str) -> Release:
     """
     if config.run.engine != "threads":
         raise ConfigError(
-            f"without Prefect (--plain, datamask.run) a run has threads alone, and run.engine is {config.run.engine!r}; "
-            "leave out one of the two",
+            "without Prefect (--plain, datamask.run) a run has threads alone, "
+            f"and run.engine is {config.run.engine!r}; leave out one of the two",
             setting="run.engine",
         )
     out = out.rstrip("/")
