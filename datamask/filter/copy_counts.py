@@ -25,7 +25,7 @@ from datamask.corpus.web_addresses import hosts_of
 from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import Group, where_by_copies
-from datamask.filter.forgotten import READ, REASON, Requests, load_requests
+from datamask.filter.forgotten import READ, REASON, SIGNED, Requests, load_requests
 from datamask.maps import (
     Handed,
     Mapper,
@@ -131,8 +131,7 @@ def _key(ordered: Sequence[ShardFiles], config: Config, work: str) -> str:
         inputs.append([files.shard.name, files.shard.columns_key, *(output.key if output else None for output in made)])
     topics = [files.topics.key for files in ordered if files.topics and config.condition_reads_topics]
     requests = load_requests(work)
-    given = [*([topics] if topics else []), *([requests.digest] if requests else [])]
-    return STAGE.key(config, _quotas(config), inputs, *given)
+    return STAGE.key(config, _quotas(config), inputs, *filter(None, (topics, requests and requests.digest)))
 
 
 def _quotas(config: Config) -> list[str]:
@@ -200,7 +199,7 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests, schem
         table = pa.Table.from_batches(batches)
         found = _hits(table, requests.match(table))
     if files.signatures is not None:
-        signed = storage.read_table(files.signatures.path, ["chunk_id", "windows", "scale", "sample"])
+        signed = storage.read_table(files.signatures.path, ["chunk_id", *SIGNED])
         others = signed.filter(pa.array(~np.isin(signed["chunk_id"].to_numpy(), found["document"])))
         found = np.concatenate([found, _hits(others, requests.match_samples(others))])
     return found
@@ -218,8 +217,7 @@ def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for ours, theirs in names.items() if batches else ():
         column = pa.chunked_array([batch[theirs] for batch in batches]).cast(pa.string())
-        if theirs == "url":
-            column = hosts_of(column)
+        column = hosts_of(column) if theirs == "url" else column
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         values = ((value or "").encode() for value in coded.dictionary.to_pylist())
         hashes = [blake2b(value, digest_size=8).digest() if value else bytes(8) for value in values]
@@ -250,9 +248,10 @@ def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
     _, place, size = np.unique(members["group"], return_inverse=True, return_counts=True)
     counted = records_of(COUNTED, document=members["document"], copies=size[place] - 1)
     for name in ("source", "dump"):
-        stated = members[name] != 0
-        pairs = np.unique(np.stack([place[stated].astype(np.uint64), members[name][stated]], axis=1), axis=0)
-        counted[f"copy_{name}s"] = np.bincount(pairs[:, 0].astype(np.int64), minlength=len(size))[place]
+        order = np.lexsort((members[name], place))
+        group, value = place[order], members[name][order]
+        first = (value != 0) & ((np.diff(group, prepend=-1) != 0) | (np.diff(value, prepend=value[:1]) != 0))
+        counted[f"copy_{name}s"] = np.bincount(group[first], minlength=len(size))[place]
     target = np.searchsorted(np.array(state.bounds), counted["document"], side="right") - 1
     write_dealt(state.at("counted", part), counted, target, len(state.bounds))
     return {name: Counter(counted[name].tolist()) for name in COPY_COLUMNS}

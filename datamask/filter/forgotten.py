@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.corpus.web_addresses import domains_of, normalise_addresses
 from datamask.errors import InputError
+from datamask.filter.signatures import SCHEMA as SIGNATURES
 from datamask.filter.signatures import sample_bound, sign_texts
 from datamask.text.text_hashes import text_hashes
 
@@ -38,15 +39,14 @@ KINDS = {  # of lists: the names that their column or field may have, the likeli
     "ids": ("id", "doc_id", "document_id", "uuid", "warc_record_id"),
     "texts": ("text", "content"),
 }
+SIGNED = ["windows", "scale", "sample"]  # columns of a signature by which documents are compared
 SCHEMA = pa.schema(
     [
         ("kind", pa.string()),  # of KINDS
         ("value", pa.string()),  # an address or a host, normalised; an id; a text's hash, in hexadecimal digits
         ("list", pa.string()),  # why: the list
         ("entry", pa.string()),  # and what it says there, of a text its number
-        ("windows", pa.int64()),  # of a text its signature (`signatures`), else null
-        ("scale", pa.int8()),
-        ("sample", pa.list_(pa.uint64())),
+        *map(SIGNATURES.field, SIGNED),  # of a text its signature, else null
     ]
 )
 READ = ("url", "id", "text_hash")  # columns by which documents are matched
@@ -157,7 +157,7 @@ def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
 
 def text_row(text_hash: bytes, list_: str, entry: str, signature: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the record for a text. signature: of `signatures.SCHEMA`; {}: unknown."""
-    signed = {name: signature.get(name) for name in ("windows", "scale", "sample")}
+    signed = {name: signature.get(name) for name in SIGNED}
     return {"kind": "texts", "value": text_hash.hex(), "list": list_, "entry": entry, **signed}
 
 
@@ -280,7 +280,7 @@ class Requests:
         shingles = _shingles(signed, "text")
         counts = pc.value_counts(shingles["hash"])
         usual = counts.field("values").filter(pc.greater(counts.field("counts"), USUAL))
-        texts = signed.select(["windows", "scale", "sample", "at"]).to_pylist()
+        texts = signed.select([*SIGNED, "at"]).to_pylist()
         return texts, shingles.filter(pc.invert(pc.is_in(shingles["hash"], usual)))
 
     def match_samples(self, signatures: pa.Table) -> np.ndarray:
@@ -295,7 +295,7 @@ class Requests:
         for pair in met.sort_by([("document", "ascending"), ("text", "ascending")]).to_pylist():
             at, text = pair["document"], texts[pair["text"]]
             if found[at] < 0 and pair["hash_count"] >= 0.5 * min(len(text["sample"]), LEAST):
-                [own] = signatures.select(["windows", "scale", "sample"]).slice(at, 1).to_pylist()
+                [own] = signatures.select(SIGNED).slice(at, 1).to_pylist()
                 if _alike(own, text):
                     found[at] = text["at"]
         return found

@@ -9,11 +9,10 @@ import typer
 
 from datamask.config import Statement
 from datamask.errors import ConfigError
-from datamask.release.commands import RELEASE, Json
+from datamask.release.commands import RELEASE, Json, print_json
 from datamask.release.release_folder import find_release
 from datamask.release.summary.facts import with_statements
 from datamask.release.summary.write import FILES, publish_files, summary_files
-from datamask.surroundings import escaped
 
 
 def summary(
@@ -34,6 +33,6 @@ def summary(
     if to is not None:
         publish_files(to, files)
     if json_:
-        print(escaped(json.loads(files[FILES[1]]), indent=1))
+        print_json(json.loads(files[FILES[1]]))
     else:
         print(f"{to}: {', '.join(FILES)}" if to is not None else files[FILES[0]], end="\n" if to is not None else "")
