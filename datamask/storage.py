@@ -196,6 +196,10 @@ def exists(url: str) -> bool:
             fs.info(path)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
+            raise
     return True
 
 

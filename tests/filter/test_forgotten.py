@@ -64,6 +64,8 @@ def test_lists_are_read_as_they_are_published(tmp_path, name, kind, content, exp
 
 
 def test_an_entry_may_be_given_itself_and_a_file_that_is_not_there_is_none(tmp_path):
+    long = "a text is longer than a file's name may be " * 20
+    assert [entry.text for entry in read_list(long, "texts")] == [long]
     assert read_list("example.com", "domains") == [Entry("domains", "example.com", "given", 1)]
     assert read_list("https://example.com/list.txt", "urls")[0].text == "https://example.com/list.txt"
     with pytest.raises(InputError, match="no such file"):
