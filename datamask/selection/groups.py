@@ -356,8 +356,12 @@ class GroupDriver(Iteration[ShardedSelection]):
                 (above - reduced.level).clip(-SIDE * width / GRAINS, SIDE * width / GRAINS) * GRAINS / width
             )
             weight += np.bincount(place.astype(np.int64) + SIDE, self.weights(group), len(spread))
-        size = min(self.size, SPENT * self.total)
-        moved = brentq(lambda by: float(weight @ expit(spread - by)) - size, -SIDE / GRAINS, SIDE / GRAINS)
+        size, lowest = min(self.size, SPENT * self.total), -SIDE / GRAINS
+
+        def over(by: float) -> float:
+            return float(weight @ expit(spread - by)) - size
+
+        moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
         level = reduced.level + width * moved
         fixed, most, worth = [], self.limits.whole.held(level, reduced.dual), 0.0
         for group, above in zip(self.groups, reduced.above(), strict=True):
