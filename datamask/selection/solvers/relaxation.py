@@ -69,7 +69,7 @@ class Relaxation(Solver):
 
         warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
         """
-        with share_part(0, 0.25):
+        with share_part(0, 0.15):
             objective = problem.objective
         terms = [term for term in objective.diversity if term.scale]
         if problem.settings.repeat > 1:
@@ -88,7 +88,7 @@ class Relaxation(Solver):
         for term in terms:
             if own := getattr(term.metric, "solve_relaxed", None):
                 return own(problem, terms, feasible, progress)
-        with share_part(0.25, 1):
+        with share_part(0.15, 1):
             return Mixture(problem, [_with_state(problem, term) for term in terms], feasible, progress).run()
 
 
