@@ -270,7 +270,7 @@ STAGES = {
             version=33,
             settings=("select",),
             without=_ELSEWHERE,
-            rounds=48,
+            rounds=200,
             run="datamask.prices:solve_or_extend",
         ),
         Stage(

@@ -352,10 +352,8 @@ class GroupDriver(Iteration[ShardedSelection]):
         spread = np.arange(-SIDE, SIDE + 1) / GRAINS
         weight = np.zeros(len(spread))
         for group, above in zip(self.groups, reduced.above(), strict=True):
-            place = np.rint(
-                (above - reduced.level).clip(-SIDE * width / GRAINS, SIDE * width / GRAINS) * GRAINS / width
-            )
-            weight += np.bincount(place.astype(np.int64) + SIDE, self.weights(group), len(spread))
+            place = np.rint(((above - reduced.level) * GRAINS / width).clip(-SIDE, SIDE)).astype(np.int64) + SIDE
+            weight += np.bincount(place, self.weights(group), len(spread))
         size, lowest = min(self.size, SPENT * self.total), -SIDE / GRAINS
 
         def over(by: float) -> float:
@@ -363,15 +361,15 @@ class GroupDriver(Iteration[ShardedSelection]):
 
         moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
         level = reduced.level + width * moved
-        fixed, most, worth = [], self.limits.whole.held(level, reduced.dual), 0.0
+        most = worth = self.limits.whole.held(level, reduced.dual)
+        fixed, nothing = [], np.zeros(0, np.int64)
         for group, above in zip(self.groups, reduced.above(), strict=True):
             off, weights = above - level, self.weights(group)
             p = expit(off / width)
             most += width * float(weights @ np.logaddexp(0, off / width))
             worth += float(weights @ (p * off))
-            nothing = np.zeros(0, np.int64)
             fixed.append(self.hand(f"soft-{name}-{group.number}", at=nothing, inside=p.astype(np.float32)))
-        return SoftCut(fixed, most, worth + self.limits.whole.held(level, reduced.dual))
+        return SoftCut(fixed, most, worth)
 
     def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""

@@ -6,7 +6,7 @@
     lay out  each group's rows of atoms once, as flat files that later rounds map into memory; the pool's sums
     learn    on a sample that one worker holds: the calibration
     descend  from the pool's own mixture to the state of nearly the least bound, by quasi-Newton steps. Each is a pass
-             over all documents: their prices, and the sums of those above the cut
+             over all documents: their prices, and the sums of those above a soft cut
     price    every document at that state; (J,) goes to the groups, one number a document comes back. This also gives a
              bound for the whole corpus
     take     the rows of the undecided, whose price is near the cut, and the state of the documents above them
@@ -77,7 +77,7 @@ JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as 
 SAMPLE_ROOM = 1 << 24  # numbers in the rows of a sample, at most
 FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
-GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for forty short rounds
+GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for a hundred short rounds
 # The descent's cut is soft: a document counts by the logistic function of its distance from the cut. SOFT are the
 # widths of the cut in turn, as shares of the objective's span. With a sharp cut the bound of 1.4 M documents was
 # still far above every choice after 60 passes, where a soft one came within .006 of one. A width has done its work

@@ -377,6 +377,6 @@ def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice
     )
     length = int(np.diff(whole.counts.indptr).mean())
     settings = settings_of(select_ratio=0.2, lamb=0.7)
-    found, mask = by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path, room=400 * length)
-    assert mask.sum() == 1200 and found.facts["undecided"] <= 400
+    found, mask = by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path, room=100 * length)
+    assert mask.sum() == 1200 and found.facts["undecided"] <= 100
     assert found.facts["gap"] < 0.02
