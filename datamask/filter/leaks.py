@@ -216,8 +216,7 @@ def _parts(line: str, number: int, path: str) -> dict[str, str]:
 
 
 def _decoded(path: str) -> str:
-    with storage.storage_errors(path), storage.open_input(path) as file:
-        packed = file.read()
+    packed = storage.read_content(path)
     try:
         text = storage.unpacked(packed, path).decode("utf-8-sig")
     except Exception as error:

@@ -127,8 +127,7 @@ def read_pool_model(url: str) -> PoolModel:
     :raises ModelError: the file is damaged or of another version.
     :raises MissingFileError: it is not there.
     """
-    with storage.storage_errors(url), storage.open_input(url) as file:
-        data = file.read()
+    data = storage.read_content(url)
     try:
         tensors: Mapping[str, np.ndarray] = load(data)
         facts = json.loads(tensors["facts"].tobytes())

@@ -78,7 +78,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 
 @dataclass(frozen=True)
 class SelectionRun:
-    """The state of every round: settings, the work folder, the rounds' own folder, and the prices' or model's key."""
+    """The state of every round: settings, the work folder, the rounds' own folder, and the prices' key."""
 
     config: Config
     work: str

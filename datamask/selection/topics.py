@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -32,7 +33,6 @@ from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
 from datamask.selection.candidates import vectors_of
 from datamask.selection.near_duplicates import SAMPLE, spherical_kmeans
-from datamask.selection.stage import SelectionRun
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 from datamask.text.ngrams import word_bounds
@@ -53,6 +53,15 @@ MODEL = pa.schema(
         ("centroid", pa.list_(pa.float32())),
     ]
 )
+
+
+@dataclass(frozen=True)
+class TopicRun:
+    """What the workers of a round are told."""
+
+    config: Config
+    work: str
+    model: str  # the key of the model
 
 
 def model_path(work: str, model: str) -> str:
@@ -78,7 +87,7 @@ def label_topics(
     key = STAGES["topics"].key(config, embedded)
     if previous and storage.find_output(model_path(work, previous), previous):
         key = previous
-    state = SelectionRun(config, work, storage.join(work, "topics"), key)
+    state = TopicRun(config, work, key)
     if not storage.find_output(model_path(work, key), key):
         maps(fit_topics, state, [tuple(ordered)], [0])
     items = [tuple(ordered[place] for place in group) for group in groups(ordered)]
@@ -91,7 +100,7 @@ def label_topics(
 # ---------------------------------------------------------------- rounds
 
 
-def fit_topics(state: SelectionRun, shards: Sequence[ShardFiles]) -> None:
+def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     """Publishes the model, fitted on a sample of these shards."""
     wanted = state.config.topics
     sample = _draw(shards, SAMPLE * wanted.count)
@@ -117,22 +126,22 @@ def fit_topics(state: SelectionRun, shards: Sequence[ShardFiles]) -> None:
     rows = [_described(unit[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
     columns = [names, *map(list, zip(*rows, strict=True)), centroids.tolist()]
-    storage.write_output(model_path(state.work, state.key), state.key, MODEL, [pa.table(columns, schema=MODEL)])
+    storage.write_output(model_path(state.work, state.model), state.model, MODEL, [pa.table(columns, schema=MODEL)])
 
 
-def assign_topics(state: SelectionRun, shards: Sequence[ShardFiles]) -> list[Output]:
+def assign_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> list[Output]:
     """Publishes the topics of some shards' documents: each the name of the centroid nearest by cosine."""
     outputs = []
     for files in shards:
         embedded = required(files.embeddings)
-        key = STAGES["topics"].key(None, state.key, embedded.key)
-        url = storage.join(state.folder, f"{files.shard.name}-{key}.parquet")
+        key = STAGES["topics"].key(None, state.model, embedded.key)
+        url = storage.join(state.work, "topics", f"{files.shard.name}-{key}.parquet")
         if (found := storage.find_output(url, key)) is None:
-            model = storage.read_table(model_path(state.work, state.key))
+            model = storage.read_table(model_path(state.work, state.model))
             topic = nearest(vectors_of(embedded.path), np.array(model["centroid"].to_pylist(), np.float32))
             chunk_id = storage.read_table(embedded.path, ["chunk_id"])["chunk_id"]
             table = pa.table([chunk_id, model["name"].take(pa.array(topic))], schema=TOPICS)
-            facts = {"model": state.key, "topics": model.drop_columns(["centroid"]).to_pylist()}
+            facts = {"model": state.model, "topics": model.drop_columns(["centroid"]).to_pylist()}
             found = storage.write_output(url, key, TOPICS, [table], partial(dict, facts))
         outputs.append(found)
     return outputs
