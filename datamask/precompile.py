@@ -34,6 +34,7 @@ from datamask.filter.signatures import sign_texts
 from datamask.models.tokens import DocumentTokenizer
 from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
+from datamask.quality.signals import compute
 from datamask.report import page
 from datamask.selection import select
 from datamask.selection.cover.atoms import AtomRows, shares
@@ -65,6 +66,7 @@ def _words(texts: list[str]) -> None:
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
     CopyCounts(pool.fit_pool_model(texts, [None] * len(texts))).altered([(texts[0], texts[1])])
+    compute(texts)
     count_ngrams(texts)
     sign_texts(pa.array(range(len(texts))), pa.array(texts))
     text_hashes(pa.array(texts))

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from datamask.quality.inner_loops import Tokens, find_figures, find_tokens
-from datamask.quality.page_layout import _BASE
 from datamask.quality.word_tables import SINGLE, tables
 
 
@@ -35,7 +34,7 @@ class BatchWords:
         kinds = (np.int64, np.int64, np.uint8, bool, bool, bool, *[np.uint64] * 3)
         found = Tokens(*(np.empty(room, kind) for kind in kinds))
         packed = tables().packed
-        tokens, angles = find_tokens(self.points, packed, np.uint64(_BASE), self.ends, found, self.characters, marks)
+        tokens, angles = find_tokens(self.points, packed, self.ends, found, self.characters, marks)
         self.start, self.end, self.kinds, self.is_word, self.shouted, self.closes, *hashes = (
             values[:tokens].copy() for values in found
         )

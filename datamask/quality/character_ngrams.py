@@ -12,12 +12,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import beginnings, look_up_all, neighbours
-from datamask.quality.page_layout import mix_bits
+from datamask.quality.inner_loops import beginnings, look_up_all, mix_hash, neighbours
 
 HALVES = 2
 BEGINNING = 500  # words by which a document's half is chosen
-PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
 _STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
 _COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
@@ -85,7 +83,7 @@ def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
     sums = np.empty(len(words), np.uint64)
     beginnings(words.hashes, words.first, BEGINNING, sums)
-    return (mix_bits(sums) >> np.uint64(63)).astype(np.int64)
+    return (mix_hash(sums) >> np.uint64(63)).astype(np.int64)
 
 
 def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
@@ -98,7 +96,7 @@ def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
         place, half = np.flatnonzero(document[:-1] == document[1:]), halves(words)[document]
         of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}
         both = {"pairs": (words.hashes, words.hashes), "joints": (words.tails, words.heads)}
-        of_pairs = {name: neighbours(left, right, PAIR)[place] for name, (left, right) in both.items()}
+        of_pairs = {name: neighbours(left, right)[place] for name, (left, right) in both.items()}
         for one in range(HALVES):
             for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
                 for name, values in keys.items():

@@ -17,7 +17,7 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, PAIR, halves
+from datamask.quality.character_ngrams import HALVES, halves
 from datamask.quality.inner_loops import CHANCE, counted, neighbours
 from datamask.quality.measures import _STRENGTH, JOINTS, UNIT, word_order
 from datamask.quality.measures import MOST as MOST_OF_PAIR
@@ -67,12 +67,12 @@ class CopyCounts:
         size = np.maximum(HALVES * self.model.pool.languages.words[group], LEAST)
         counts, found = self.model.pool.counts, np.empty(len(pairs))
         tables = (counts.words, counts.tails, counts.heads, counts.pairs, counts.joints)
-        by_word, by_joint = neighbours(words.hashes, words.hashes, PAIR), neighbours(words.tails, words.heads, PAIR)
+        by_word, by_joint = neighbours(words.hashes, words.hashes), neighbours(words.tails, words.heads)
         tokens = np.stack([words.hashes, words.tails, words.heads, by_word, by_joint])
         counted, keys = words, by_word  # of what the sample counted: the texts' beginnings
         if max(map(len, texts), default=0) > CHARACTERS:
             counted = BatchWords([text[:CHARACTERS] for text in texts])
-            keys = neighbours(counted.hashes, counted.hashes, PAIR)
+            keys = neighbours(counted.hashes, counted.hashes)
         held = halves(counted)  # the half that each text was counted in
         held_in(*counts.pairs.places, keys, counted.first, held)
         of_texts, places = CopyTexts(words.first, words.is_word, held), tuple(table.places for table in tables)

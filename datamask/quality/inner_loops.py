@@ -39,6 +39,8 @@ SENTENCE = (3, 60)
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: of the polynomial of a word's code points
+PAIR = BASE  # factor of the first of two hashes
 LESS, AMPERSAND, SEMICOLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;/!>h")
 SHORTEST, LONGEST = SENTENCE
 LEFT_QUOTES = (ord("«"), ord("‹"))
@@ -48,7 +50,7 @@ CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu'
 
 @compiled
 def mix_hash(value):  # type: ignore[no-untyped-def]
-    """As `page_layout.mix_bits`."""
+    """A hash, or an array of them in place, scrambled: every bit depends on every bit."""
     value ^= value >> np.uint64(31)
     value *= np.uint64(0xBF58476D1CE4E5B9)
     value ^= value >> np.uint64(29)
@@ -56,9 +58,25 @@ def mix_hash(value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hashed(entry, base, total, power):  # type: ignore[no-untyped-def]
-    """(total, power) of a word's hash, a polynomial in `base`, with one code point more: its `WordTables.packed`."""
-    return total + (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power, power * base
+def hashed(point, total, power):  # type: ignore[no-untyped-def]
+    """(total, power) of a hash, a polynomial in BASE, with one code point more."""
+    return total + (point + AS_FOLDED) * power, power * BASE
+
+
+@compiled
+def folded(entry):  # type: ignore[no-untyped-def]
+    """The code point, uint64, that one folds to, of its `WordTables.packed`."""
+    return (entry >> np.uint64(FOLDED)) & POINT
+
+
+@compiled
+def span_hashes(points, start, end, found):  # type: ignore[no-untyped-def]
+    """Fills found (n,) uint64 with hashes of the code points from start (n,) to end (n,)."""
+    for span in range(len(start)):
+        total, power = np.uint64(0), np.uint64(1)
+        for at in range(start[span], end[span]):
+            total, power = hashed(np.uint64(points[at]), total, power)
+        found[span] = mix_hash(total)
 
 
 class Tokens(NamedTuple):
@@ -96,9 +114,9 @@ class PairKeys(NamedTuple):
 
 
 @compiled
-def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignore[no-untyped-def]
-    """Fills `found`, `Tokens` with room for all, and `marks` with the places of "<" and "&". Hashes are polynomials in
-    `base` of the folded code points. Returns the number of tokens, and of marks.
+def find_tokens(points, table, ends, found, counts, marks):  # type: ignore[no-untyped-def]
+    """Fills `found`, `Tokens` with room for all, and `marks` with the places of "<" and "&". Hashes are of the
+    folded code points. Returns the number of tokens, and of marks.
 
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
@@ -123,7 +141,7 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
         point = points[at]
         entry = table[point]
         if entry & np.uint64(ORDINARY) and before and not held & single:  # most of most texts
-            total, power = hashed(entry, base, total, power)
+            total, power = hashed(folded(entry), total, power)
             size += 1
             if size == LETTERS:
                 head = total
@@ -148,7 +166,7 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
                 heads[token] = mix_hash(head)
                 total, power = np.uint64(0), np.uint64(1)
                 for place in range(at - LETTERS, at):
-                    total, power = hashed(table[points[place]], base, total, power)
+                    total, power = hashed(folded(table[points[place]]), total, power)
                 tails[token] = mix_hash(total)
             shouted[token] = capitals > 1 and 2 * capitals > at - start[token]
             open_ = False
@@ -166,7 +184,7 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
                 tokens += 1
                 open_, capitals = True, 0
                 total, power, size = np.uint64(0), np.uint64(1), 0
-            total, power = hashed(entry, base, total, power)
+            total, power = hashed(folded(entry), total, power)
             size += 1
             capitals += kind & np.uint64(UPPER) != 0
             if size == LETTERS:
@@ -286,7 +304,7 @@ def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[n
 
 
 @compiled
-def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ignore[no-untyped-def]
+def repeated(points, start, end, kinds, hashes, first, found):  # type: ignore[no-untyped-def]
     """Fills found (documents, 2) with the number of runs of RUN words that came before in the document, and of all.
 
     Numbers are told apart here, though one `hashes` stands for all of a length: lines of a table, or of a law, that
@@ -306,13 +324,13 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
             key = hashes[low + at]
             if kinds[low + at] & DIGIT:
                 for place in range(start[low + at], end[low + at]):
-                    key = mix_hash(key * pair + points[place] + AS_FOLDED)
+                    key = mix_hash(key * PAIR + points[place] + AS_FOLDED)
             keys[at] = key
         step = 1
         while step < RUN:
             size -= step
             for at in range(size):
-                keys[at] = mix_hash(keys[at] * pair + keys[at + step])
+                keys[at] = mix_hash(keys[at] * PAIR + keys[at + step])
             step *= 2
         table, taken = empty_set(runs)
         for at in range(runs):
@@ -323,14 +341,11 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
 
 
 @compiled
-def neighbours(left, right, pair):  # type: ignore[no-untyped-def]
-    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none.
-
-    pair: the factor of the first.
-    """
+def neighbours(left, right):  # type: ignore[no-untyped-def]
+    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none."""
     found = np.zeros(len(left), np.uint64)
     for at in range(len(left) - 1):
-        found[at] = mix_hash(left[at] * pair + right[at + 1])
+        found[at] = mix_hash(left[at] * PAIR + right[at + 1])
     return found
 
 
@@ -427,18 +442,17 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
     another `apart` places further in their document, both of them known; and number (documents,) with how many each
     has. Returns how many there are.
 
-    pairs: `PairKeys`; half: (documents,); table: slots, shift and counts of the table of pairs, the factor of a pair's
-    first key, and float32 pseudo-counts; size: (documents,) float32 words of each document's language in a half.
+    pairs: `PairKeys`; half: (documents,); table: slots, shift and counts of the table of pairs, and float32 pseudo-counts; size: (documents,) float32 words of each document's language in a half.
     """
     left, right, before, after = pairs
-    slots, shift, counts, pair, strength = table
+    slots, shift, counts, strength = table
     filled = 0
     for document in range(len(first) - 1):
         begun, mine = filled, slots[half[document]]
         for here in range(first[document], first[document + 1] - apart):
             there = here + apart
             if before[here] > 0 and after[there] > 0:
-                both = counted(mine, shift, counts, mix_hash(left[here] * pair + right[there]))
+                both = counted(mine, shift, counts, mix_hash(left[here] * PAIR + right[there]))
                 chance = min(after[there] / size[document], CHANCE)
                 found[filled] = (both / chance + strength) / (before[here] + strength)
                 filled += 1

@@ -15,9 +15,7 @@ import numpy as np
 
 from datamask.hash_sets import set_of
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import PAIR
-from datamask.quality.inner_loops import within
-from datamask.quality.page_layout import mix_bits
+from datamask.quality.inner_loops import PAIR, mix_hash, within
 from datamask.quality.word_tables import SINGLE
 
 
@@ -33,7 +31,7 @@ class Lexicon:
         found = within(*self.words, words.hashes)
         single = np.flatnonzero(words.kinds & SINGLE)
         single = single[single + 1 < len(words.start)]
-        first = single[within(*self.pairs, mix_bits(words.hashes[single] * PAIR + words.hashes[single + 1]))]
+        first = single[within(*self.pairs, mix_hash(words.hashes[single] * PAIR + words.hashes[single + 1]))]
         found[first] = found[first + 1] = True
         return found
 
@@ -46,4 +44,4 @@ def lexicon(kind: str) -> Lexicon:
     words = BatchWords(sorted(set(lines.split())))
     size = np.diff(words.first)
     one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]
-    return Lexicon(set_of(words.hashes[one]), set_of(mix_bits(words.hashes[two] * PAIR + words.hashes[two + 1])))
+    return Lexicon(set_of(words.hashes[one]), set_of(mix_hash(words.hashes[two] * PAIR + words.hashes[two + 1])))

@@ -11,7 +11,7 @@ import numpy as np
 
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
+from datamask.quality.character_ngrams import HALVES, NgramCounts, halves
 from datamask.quality.inner_loops import PairKeys, count_tags, lifts_of, repeated, standing, summed, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
@@ -95,7 +95,7 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     stands, runs = np.empty((len(words), 4), np.int64), np.empty((len(words), 2), np.int64)
     standing(words.first, words.is_word, words.shouted, words.closes, words.figures, stands)
     number, apart, said, loud = stands.T
-    repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
+    repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, runs)
     return {
         "words": number,
         "sentences": most_of(said, number - apart),
@@ -188,7 +188,7 @@ def _near_less_far(
             ("pairs", by_word, counts.pairs, 1),
             ("joints", by_joint, counts.joints, JOINTS),
         ):
-            looked_up = (*table.places, PAIR, np.float32(_STRENGTH[kind]))
+            looked_up = (*table.places, np.float32(_STRENGTH[kind]))
             found += weight * _lifts(first, apart, keys, half, looked_up, size)
         said.append(found)
     found = np.full(len(words), np.inf)

@@ -14,10 +14,7 @@ from itertools import product
 import numpy as np
 
 from datamask.quality import characters as ch
-
-_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
-_powers = np.ones(1, dtype=np.uint64)
-_inverses = np.ones(1, dtype=np.uint64)
+from datamask.quality.inner_loops import span_hashes
 
 
 @dataclass(frozen=True)
@@ -193,42 +190,16 @@ class PageLayout:
 
     # ---------------------------------------------------------------- hashes
 
-    @cached_property
-    def _prefix_hash(self) -> np.ndarray:
-        powers, _ = _tables_of(len(self.points))
-        hashed = np.empty(len(self.points) + 1, dtype=np.uint64)
-        hashed[0] = 0
-        np.cumsum((self.points + np.uint64(0x51ED270B)) * powers[: len(self.points)], out=hashed[1:])
-        return hashed
-
     def hashes(self, spans: Spans) -> np.ndarray:
         """(n,) uint64: equal texts have equal hashes; others differ (odds of a collision: about 2**−50)."""
-        _, inverses = _tables_of(len(self.points))
-        return mix_bits((self._prefix_hash[spans.end] - self._prefix_hash[spans.start]) * inverses[spans.start])
-
-
-def mix_bits(values: np.ndarray) -> np.ndarray:
-    """(n,) uint64 scrambled in place: every bit depends on every bit."""
-    values ^= values >> np.uint64(31)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(29)
-    return values
+        found = np.empty(len(spans.start), np.uint64)
+        span_hashes(self.points, spans.start, spans.end, found)
+        return found
 
 
 def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums[high] - sums[low]
-
-
-def _tables_of(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """_BASE**i and _BASE**−i modulo 2**64, for i below at least `size`."""
-    global _powers, _inverses
-    if len(_powers) < size:
-        length = 1 << (size - 1).bit_length()
-        powers, inverses = np.full(length, _BASE, dtype=np.uint64), np.full(length, pow(_BASE, -1, 1 << 64), np.uint64)
-        powers[0] = inverses[0] = 1
-        _powers, _inverses = np.multiply.accumulate(powers), np.multiply.accumulate(inverses)
-    return _powers, _inverses
 
 
 @cache

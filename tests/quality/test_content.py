@@ -22,6 +22,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
+from datamask.quality.inner_loops import mix_hash
 from tests.quality import build, real
 from tests.quality.tables import counts_of
 from tests.quality.test_heuristic import PROSE
@@ -119,7 +120,7 @@ def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.PoolModel) -
 
 def test_counts_are_near_the_true_ones() -> None:
     generator = np.random.default_rng(0)
-    keys = ngrams.mix_bits(
+    keys = mix_hash(
         generator.zipf(1.3, 40_000).clip(max=20_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     )
     table = ngrams.CountTable.of([keys, keys[:0]])
@@ -129,7 +130,7 @@ def test_counts_are_near_the_true_ones() -> None:
     expected = np.array(list(true.values()))
     assert (np.abs(found / expected - 1) < 0.1).mean() > 0.75  # the rest share a slot with a more frequent one
     assert (np.abs(found / expected - 1) < 0.1)[expected > 100].all()
-    others = ngrams.mix_bits(np.arange(10**6, 10**6 + 50_000).astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
+    others = mix_hash(np.arange(10**6, 10**6 + 50_000).astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F))
     assert (counts_of(table, others, np.zeros(50_000, np.int64)) > 0).mean() < 0.002
     assert not counts_of(table, distinct, np.ones(len(distinct), np.int64)).any()
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import PAIR, CountTable
+from datamask.quality.character_ngrams import CountTable
 from datamask.quality.inner_loops import (
+    BASE,
     CAPITALS,
     CHANCE,
     FIGURES,
+    PAIR,
     REACH,
     RUN,
     SENTENCE,
@@ -26,12 +28,12 @@ from datamask.quality.inner_loops import (
     WordsInGroup,
     find_figures,
     lifts_of,
+    mix_hash,
     repeated,
     standing,
     usual_words,
 )
 from datamask.quality.measures import pool_free_measures
-from datamask.quality.page_layout import _BASE, mix_bits
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
@@ -82,10 +84,10 @@ def test_tokens(texts: list[str]) -> None:
         for token, found in zip(tokens, part.tolist(), strict=True):
             start, end = cut(*token)
             terms = (
-                (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(_BASE, at - start, 1 << 64)
+                (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(int(BASE), at - start, 1 << 64)
                 for at in range(start, end)
             )
-            assert mix_bits(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
+            assert mix_hash(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
 
 
 @settings(max_examples=200, deadline=None)
@@ -209,7 +211,7 @@ def test_figures_are_told_by_the_share_of_numbers_and_marks_around(tokens: Token
 def test_repeated_runs(tokens: Tokens) -> None:
     found, place = np.empty((len(tokens.first) - 1, 2), np.int64), np.arange(len(tokens.hashes))
     points, kinds = (place % 5 < 1).astype(np.uint32), (tokens.flags[:, 0] * w.DIGIT).astype(np.uint8)
-    repeated(points, place, place + 1, kinds, tokens.hashes, tokens.first, PAIR, found)
+    repeated(points, place, place + 1, kinds, tokens.hashes, tokens.first, found)
     written = np.where(kinds > 0, 10 + points, 0) + 20 * tokens.hashes.astype(np.int64)  # numbers as they are written
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words = written[mine].tolist()
@@ -245,16 +247,16 @@ def test_lifts() -> None:
     generator = np.random.default_rng(5)
     first, hashes = np.array([0, 40, 40, 100]), generator.integers(9, size=100).astype(np.uint64)
     counts = (generator.random(100) * 5).astype(np.float32) * (generator.random(100) < 0.7).astype(np.float32)
-    keys = mix_bits(hashes[:-1] * PAIR + hashes[1:])
+    keys = mix_hash(hashes[:-1] * PAIR + hashes[1:])
     table, half = CountTable.of([keys, keys[:50]]), np.array([1, 0, 0])
     size, found, number = np.array([20, 30, 50], np.float32), np.empty(100, np.float32), np.empty(3, np.int64)
-    pairs, looked_up = PairKeys(hashes, hashes, counts, counts), (*table.places, PAIR, np.float32(4))
+    pairs, looked_up = PairKeys(hashes, hashes, counts, counts), (*table.places, np.float32(4))
     filled = lifts_of(3, first, pairs, half, looked_up, size, found, number)
     expected, numbers = [], [0, 0, 0]
     for document in range(3):
         for at in range(first[document], first[document + 1] - 3):
             if counts[at] and counts[at + 3]:
-                both = counts_of(table, mix_bits(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
+                both = counts_of(table, mix_hash(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
                 chance = min(counts[at + 3] / size[document], CHANCE)
                 expected.append((both[0] / chance + np.float32(4)) / (counts[at] + np.float32(4)))
                 numbers[document] += 1
