@@ -40,7 +40,7 @@ from datamask.stages import ROUNDS
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from datamask.encoders.static import Counted, Fitted
+    from datamask.encoders.static import Fitted
 
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 TOKENIZER = "tokenizer.json"

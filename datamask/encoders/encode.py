@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ import torch
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut_windows
 from datamask.stages import Progress, silent
-
-if TYPE_CHECKING:
-    pass
 
 STATIC_TOKENS = 1 << 18  # looked up at a time by a static encoder, which needs no small batches
 

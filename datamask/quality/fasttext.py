@@ -191,28 +191,6 @@ def _tokenizer(name: str) -> Any:
 # dictionary.cc, densematrix.cc, quantmatrix.cc, productquantizer.cc.
 
 
-class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data = data
-        self.place = 0
-
-    def take(self, layout: str) -> tuple:
-        values = struct.unpack_from("<" + layout, self._data, self.place)
-        self.place += struct.calcsize("<" + layout)
-        return values
-
-    def skip(self, size: int) -> None:
-        if size < 0 or self.place + size > len(self._data):
-            raise struct.error("past the end")
-        self.place += size
-
-    def skip_string(self) -> None:
-        end = self._data.find(b"\0", self.place)
-        if end < 0:
-            raise struct.error("past the end")
-        self.place = end + 1
-
-
 def check_file(path: str) -> None:
     """Walks through the file's parts.
 
@@ -224,44 +202,59 @@ def check_file(path: str) -> None:
             raise ModelError(f"fastText model {path}: not a fastText file of version {VERSION} (.bin or .ftz)")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                _walk(_Reader(data), path)
+                supervised = _walk(_Reader(data))
             except (struct.error, OverflowError) as error:
                 raise ModelError(
                     f"fastText model {path} is broken: it ends after {size:,} bytes, in the middle; fetch it again"
                 ) from error
-
-
-def _walk(reader: _Reader, path: str) -> None:
-    reader.take("ii")
-    model = reader.take("12id")[7]  # dim, ws, epoch, minCount, neg, wordNgrams, loss, model, …, t
-    if model != _SUPERVISED:
+    if not supervised:
         raise ModelError(f"fastText model {path} holds word vectors, not a classifier")
+
+
+class _Reader:
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data = data
+        self.place = 8
+
+    def take(self, layout: str) -> tuple:
+        """Values of `struct`'s codes; of "x" none, so many bytes are skipped."""
+        values = struct.unpack_from("<" + layout, self._data, self.place)
+        self.place += struct.calcsize("<" + layout)
+        return values
+
+    def skip_string(self) -> None:
+        end = self._data.find(b"\0", self.place)  # −1, and so an error of `struct`, where none ends
+        self.take(f"{end + 1 - self.place}x")
+
+    def skip_matrix(self, quantised: bool) -> None:
+        if not quantised:
+            rows, columns = self.take("qq")
+            self.take(f"{4 * rows * columns}x")
+            return
+        (normalised,) = self.take("?")
+        rows, _, codes = self.take("qqi")
+        self.take(f"{codes}x")
+        self._skip_quantiser()
+        if normalised:
+            self.take(f"{rows}x")
+            self._skip_quantiser()
+
+    def _skip_quantiser(self) -> None:
+        dimensions, _, _, _ = self.take("4i")
+        self.take(f"{4 * 256 * dimensions}x")
+
+
+def _walk(reader: _Reader) -> bool:
+    """Whether it is a classifier; else what follows is not looked at."""
+    if reader.take("12id")[7] != _SUPERVISED:  # dim, ws, epoch, minCount, neg, wordNgrams, loss, model, …, t
+        return False
     entries, _, _, _, pruned = reader.take("iiiqq")
     for _ in range(entries):
         reader.skip_string()
-        reader.skip(9)  # count int64, type int8
-    reader.skip(8 * max(pruned, 0))
+        reader.take("9x")  # count int64, type int8
+    reader.take(f"{8 * max(pruned, 0)}x")
     (quantised,) = reader.take("?")
-    (_quantised_matrix if quantised else _matrix)(reader)
+    reader.skip_matrix(quantised)
     (quantised_output,) = reader.take("?")
-    (_quantised_matrix if quantised and quantised_output else _matrix)(reader)
-
-
-def _matrix(reader: _Reader) -> None:
-    rows, columns = reader.take("qq")
-    reader.skip(4 * rows * columns)
-
-
-def _quantised_matrix(reader: _Reader) -> None:
-    (normalised,) = reader.take("?")
-    rows, _, codes = reader.take("qqi")
-    reader.skip(codes)
-    _quantiser(reader)
-    if normalised:
-        reader.skip(rows)
-        _quantiser(reader)
-
-
-def _quantiser(reader: _Reader) -> None:
-    dimensions, _, _, _ = reader.take("4i")
-    reader.skip(4 * 256 * dimensions)
+    reader.skip_matrix(quantised and quantised_output)
+    return True

@@ -442,7 +442,8 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
     another `apart` places further in their document, both of them known; and number (documents,) with how many each
     has. Returns how many there are.
 
-    pairs: `PairKeys`; half: (documents,); table: slots, shift and counts of the table of pairs, and float32 pseudo-counts; size: (documents,) float32 words of each document's language in a half.
+    pairs: `PairKeys`; half: (documents,); table: slots, shift and counts of the table of pairs, and float32
+    pseudo-counts; size: (documents,) float32 words of each document's language in a half.
     """
     left, right, before, after = pairs
     slots, shift, counts, strength = table

@@ -15,7 +15,7 @@ import numpy as np
 
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.inner_loops import WordsInGroup
-from datamask.quality.word_tables import SCRIPTS, tables
+from datamask.quality.word_tables import tables
 from datamask.text.letters import unique_sorted
 
 LEAST = 20  # documents of the sample that make a group
@@ -84,7 +84,7 @@ class Languages:
             if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
                 found[place] = likely
             else:
-                found[place] = scripts.get(OTHER + SCRIPTS[number[document]], len(self.names) - 1)
+                found[place] = scripts.get(OTHER + tables().scripts[number[document]], len(self.names) - 1)
         return found
 
     def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +151,7 @@ def fit_language_models(
         number = _scripts(words, np.ones(len(words), bool))
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
-                name = CODE if group == len(texts) else OTHER + SCRIPTS[number[document]]
+                name = CODE if group == len(texts) else OTHER + tables().scripts[number[document]]
                 others.setdefault(name, []).append(_words_of(words, document))
     rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
     final = {

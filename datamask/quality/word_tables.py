@@ -46,7 +46,8 @@ class WordTables:
     folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to
     meaning: np.ndarray  # (0x110000,) uint8
     byte: np.ndarray  # (0x110000,) uint8: the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this; else 0
-    script: np.ndarray  # (0x110000,) uint8: blocks of writing, see `SCRIPTS`
+    script: np.ndarray  # (0x110000,) uint8: of a letter, its place in `scripts`; else 0
+    scripts: tuple[str, ...]  # names of scripts, the first empty
     packed: np.ndarray  # (0x110000,) uint64: kind, whether blank, meaning, byte, folded, CLAUSE, ORDINARY
 
 
@@ -76,7 +77,9 @@ def tables() -> WordTables:
         lowered = chr(point).lower()
         if len(lowered) == 1:
             folded[point] = ord(lowered)
-    script[: ch.LAST][letter] = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
+    names = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
+    script[: ch.LAST][letter] = [numbers[name] for name in names]
     meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
     meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
     meaning[0xFFFD] = BROKEN
@@ -100,25 +103,10 @@ def tables() -> WordTables:
     packed[ordinary & ((byte < LEADS[0]) | (byte > LEADS[1]))] |= np.uint64(ORDINARY)
     for table in (kinds, folded, meaning, byte, script, packed):
         table.setflags(write=False)
-    return WordTables(kinds, folded, meaning, byte, script, packed)
+    return WordTables(kinds, folded, meaning, byte, script, tuple(numbers), packed)
 
 
-SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
-_NUMBERS = {"": 0}  # of names, and of the words that stand for another
-_SAME = {"HIRAGANA": "CJK", "KATAKANA": "CJK"}
-
-
-def _script(char: str) -> int:
-    """A number for the first word of a letter's Unicode name, which is its script's."""
+def _script(char: str) -> str:
+    """The first word of a letter's Unicode name, which is its script's; kana stand among Han."""
     name = unicodedata.name(char, "").partition(" ")[0].partition("-")[0]
-    if (known := _NUMBERS.get(name)) is not None:
-        return known
-    if name in _SAME:
-        found = _script("一")
-    elif len(SCRIPTS) == 255:
-        found = 0
-    else:
-        SCRIPTS.append(name)
-        found = len(SCRIPTS) - 1
-    _NUMBERS[name] = found
-    return found
+    return "CJK" if name in ("HIRAGANA", "KATAKANA") else name

@@ -120,9 +120,7 @@ def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.PoolModel) -
 
 def test_counts_are_near_the_true_ones() -> None:
     generator = np.random.default_rng(0)
-    keys = mix_hash(
-        generator.zipf(1.3, 40_000).clip(max=20_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    )
+    keys = mix_hash(generator.zipf(1.3, 40_000).clip(max=20_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     table = ngrams.CountTable.of([keys, keys[:0]])
     true = Counter(keys.tolist())
     distinct = np.array(list(true), dtype=np.uint64)
