@@ -184,11 +184,9 @@ def numbers(array: pa.Array) -> pa.Array:
     return array.cast(pa.float64()) if pa.types.is_boolean(array.type) else canonical(array, pa.float64())
 
 
-def with_numbers(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The batch with some of its columns as `numbers`."""
-    for name in names:
-        batch = batch.set_column(batch.schema.get_field_index(name), name, numbers(batch[name]))
-    return batch
+def numbers_of(rows: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Some of the columns as `numbers`, (rows,) float64 each, NaN for null."""
+    return {name: numbers(rows[name].combine_chunks()).to_numpy(zero_copy_only=False) for name in names}
 
 
 def is_number(type_: pa.DataType) -> bool:

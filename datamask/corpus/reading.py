@@ -15,10 +15,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from datamask.config import Config
@@ -109,6 +111,41 @@ class ShardReading:
             raise ConservationError(
                 f"shard {shard.name}: the index has {len(known)} rows, the corpus others; remove the index"
             )
+
+
+@dataclass(frozen=True)
+class Window:
+    """Documents of a shard one after another."""
+
+    rows: pa.Table  # chunk_id, and the columns that were asked for
+    texts: list[str]
+
+    @property
+    def chunk_ids(self) -> np.ndarray:
+        """(documents,) int64."""
+        return self.rows["chunk_id"].to_numpy()
+
+
+def windows(reading: ShardReading, columns: Sequence[str], documents: int, characters: int) -> Iterator[Window]:
+    """The documents in runs, each of so many or up to the one by which it has so many characters; so they do not depend
+    on how the rows are read.
+
+    :param columns: beside chunk_id and text
+    """
+    held: list[pa.RecordBatch] = []
+    texts: list[str] = []
+    size = 0
+    for batch in reading.batches(["text", *columns]):
+        rows, first = batch.documents.rows.select(["chunk_id", *columns]), 0
+        for row, text in enumerate(batch.documents.strings, 1):
+            texts.append(text)
+            size += len(text)
+            if len(texts) == documents or size >= characters:
+                yield Window(pa.Table.from_batches([*held, rows[first:row]]), texts)
+                held, texts, size, first = [], [], 0, row
+        held.append(rows[first:])
+    if texts:
+        yield Window(pa.Table.from_batches(held), texts)
 
 
 def in_one_reading(reading: ShardReading, stages: Sequence[Callable[[ShardReading], T]]) -> list[T]:

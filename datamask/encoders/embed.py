@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_documents
-from datamask.corpus.reading import ShardReading
+from datamask.corpus.reading import ShardReading, Window, windows
 from datamask.errors import ConservationError, ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
@@ -79,39 +79,15 @@ def _compute(
 
     encoder = load_encoder(ref, config.encoder.device)
 
-    def tokenise(window: _Window) -> tuple[_Window, Any]:
-        return replace(window, texts=[]), encoder.tokenise(window.texts)
+    def tokenise(window: Window) -> tuple[np.ndarray, Any]:
+        return window.chunk_ids, encoder.tokenise(window.texts)
 
-    for window, tokenised in one_ahead(map(tokenise, _windows(reading))):
+    for ids, tokenised in one_ahead(map(tokenise, windows(reading, [], WINDOW_DOCUMENTS, WINDOW_CHARACTERS))):
         encoded = encoder.compute(tokenised, config.encoder.batch_tokens, progress)
-        _check(encoded.vectors, window.chunk_ids, files, ref, "vector")
+        _check(encoded.vectors, ids, files, ref, "vector")
         if encoded.scores is not None:
-            _check(encoded.scores[:, None], window.chunk_ids, files, ref, "score")
-        yield _batch(window.chunk_ids, encoded.vectors, encoded.scores, ref)
-
-
-@dataclass(frozen=True)
-class _Window:
-    chunk_ids: np.ndarray  # int64 [documents]
-    texts: list[str]
-
-
-def _windows(reading: ShardReading) -> Iterator[_Window]:
-    """Runs of documents to sort by length together: cut by rows and characters alone, however the rows are read."""
-    ids: list[int] = []
-    texts: list[str] = []
-    held = 0
-    for batch in reading.batches(["text"]):
-        documents = batch.documents
-        for chunk_id, text in zip(documents.rows["chunk_id"].to_pylist(), documents.strings, strict=True):
-            ids.append(chunk_id)
-            texts.append(text)
-            held += len(text)
-            if len(ids) == WINDOW_DOCUMENTS or held >= WINDOW_CHARACTERS:
-                yield _Window(np.array(ids, np.int64), texts)
-                ids, texts, held = [], [], 0
-    if ids:
-        yield _Window(np.array(ids, np.int64), texts)
+            _check(encoded.scores[:, None], ids, files, ref, "score")
+        yield _batch(ids, encoded.vectors, encoded.scores, ref)
 
 
 # ---------------------------------------------------------------- a column of the corpus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.config import Config
-from datamask.config import ScorerSettings as ScorerSettings
-from datamask.corpus.columns import is_number, with_numbers
+from datamask.config import Config, ScorerSettings
+from datamask.corpus.columns import is_number, numbers_of
 from datamask.corpus.plan import Shard
 from datamask.corpus.quarantine import why_no_text
 from datamask.corpus.read import read_batches, shard_schema
@@ -93,9 +92,8 @@ def _content(
 def _texts(shards: Sequence[Shard], config: Config) -> Iterator[tuple[str, str | None]]:
     """Texts with their languages, of up to SAMPLE_ROWS rows in the order of a hash of the shards' content."""
     for batch in _first_batches(shards, config, ["text", "language"]):
-        for text, language in zip(batch["text"].to_pylist(), batch["language"].to_pylist(), strict=True):
-            if text and not text.isspace():
-                yield text, language
+        for row in filter(_has_text, batch.to_pylist()):
+            yield row["text"], row["language"]
 
 
 def _first_batches(shards: Sequence[Shard], config: Config, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -173,20 +171,8 @@ def _sample(
     given = [encoder.name] if "vectors" in needs and encoder and encoder.kind == "column" else []
     stated = ["language"] if "languages" in needs else []
     wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
-    chosen: list[tuple[int, int, dict[str, Any]]] = []  # a heap, of negated hashes
-    number = 0
-    for batch in _first_batches(shards, config, wanted):
-        batch = with_numbers(batch, columns)
-        for place, text in enumerate(batch["text"].to_pylist()):
-            if not text or text.isspace():
-                continue
-            rank = -int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
-            number -= 1
-            if len(chosen) < SAMPLE_DOCUMENTS or rank > chosen[0][0]:
-                heapq.heappush(chosen, (rank, number, {name: batch[name][place].as_py() for name in wanted}))
-                if len(chosen) > SAMPLE_DOCUMENTS:
-                    heapq.heappop(chosen)
-    found = [row for _, _, row in sorted(chosen, key=lambda entry: entry[:2], reverse=True)]
+    rows = (row for batch in _first_batches(shards, config, wanted) for row in batch.to_pylist())
+    found = heapq.nsmallest(SAMPLE_DOCUMENTS, filter(_has_text, rows), key=_hash_of_text)
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None
     assert encoder is not None or not needs & {"vectors", "encoder_scores"}  # config.quality.reads_encoder
@@ -199,6 +185,14 @@ def _sample(
         model = load_encoder(encoder, config.encoder.device)
         encoded = model.compute(model.tokenise(texts), config.encoder.batch_tokens)
         vectors, encoder_scores = encoded.vectors, encoded.scores
-    numbers = {name: np.array([row[name] for row in found], dtype=np.float64) for name in columns}
+    numbers = numbers_of(pa.table({name: [row[name] for row in found] for name in columns}), columns)
     languages = [row["language"] for row in found] if stated else None
     return Documents(np.arange(len(texts)), texts, vectors, encoder_scores, languages, numbers)
+
+
+def _has_text(row: Mapping[str, Any]) -> bool:
+    return bool(row["text"] and not row["text"].isspace())
+
+
+def _hash_of_text(row: Mapping[str, Any]) -> bytes:
+    return blake2b(row["text"].encode(), digest_size=8).digest()

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.columns import with_numbers
-from datamask.corpus.reading import ShardReading
+from datamask.corpus.columns import numbers_of
+from datamask.corpus.reading import ShardReading, windows
 from datamask.errors import ConservationError, ModelError
 from datamask.pipeline import STAGES
 from datamask.quality.combine import combine
-from datamask.quality.documents import Documents, Scorer
+from datamask.quality.documents import Documents, Need, Scorer
 from datamask.quality.quality_ref import QualityRef
 from datamask.quality.scorers import load_scorer
 from datamask.read_ahead import one_ahead
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 8_000_000
 QUALITY = "quality_score"
+EMBEDDED: dict[str, Need] = {"feature_arr": "vectors", "encoder_score": "encoder_scores"}  # columns, by their need
 
 
 def score_shard(
@@ -119,48 +120,23 @@ class _Scoring:
     # ---------------------------------------------------------------- reading
 
     def _windows(self, reading: ShardReading) -> Iterator[Documents]:
-        """Runs of documents, cut by rows and characters alone, so that the same bytes come of any way of reading."""
         columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
         needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
-        rows = self._rows(reading, columns, ["language"] if "languages" in needs else [])
-        wanted = [
-            name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs
-        ]
+        others = ["language"] if "languages" in needs else []
+        wanted = [name for name, need in EMBEDDED.items() if need in needs]
         embedded = _Rows(self._files, wanted) if wanted else None
-        for window in rows:
-            ids = np.array(window[0], dtype=np.int64)
-            numbers = {
-                name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=False)
-            }
+        for window in windows(reading, [*columns, *others], WINDOW_DOCUMENTS, WINDOW_CHARACTERS):
             vectors = scores = None
             if embedded is not None:
-                table = embedded.take(ids)
+                table = embedded.take(window.chunk_ids)
                 if "feature_arr" in wanted:
                     flat = table["feature_arr"].combine_chunks().flatten()
-                    vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(ids), -1)
+                    vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(table), -1)
                 if "encoder_score" in wanted:
                     scores = table["encoder_score"].to_numpy().astype(np.float32)
-            languages = window[-1] if "languages" in needs else None
-            yield Documents(ids, window[1], vectors, scores, languages, numbers)
-
-    def _rows(self, reading: ShardReading, numbers: Sequence[str], others: Sequence[str]) -> Iterator[list[list[Any]]]:
-        """Windows of [chunk_ids, texts, values of each column]."""
-        columns = [*numbers, *others]
-        held: list[list[Any]] = [[] for _ in range(2 + len(columns))]
-        characters = 0
-        for batch in reading.batches(["text", *columns]):
-            documents = batch.documents
-            table = with_numbers(documents.rows.select(["chunk_id", *columns]), numbers).to_pydict()
-            ids, values = table.pop("chunk_id"), list(table.values())
-            for row in zip(ids, documents.strings, *values, strict=True):
-                for column, value in zip(held, row, strict=True):
-                    column.append(value)
-                characters += len(row[1])
-                if len(held[0]) == WINDOW_DOCUMENTS or characters >= WINDOW_CHARACTERS:
-                    yield held
-                    held, characters = [[] for _ in range(2 + len(columns))], 0
-        if held[0]:
-            yield held
+            languages = window.rows["language"].to_pylist() if others else None
+            read = numbers_of(window.rows, columns)
+            yield Documents(window.chunk_ids, window.texts, vectors, scores, languages, read)
 
 
 class _Rows:
