@@ -21,9 +21,8 @@ QUOTE = 16  # " and ': with TERMINAL, C4's terminal punctuation
 LINE_BREAK = 32  # str.splitlines
 UNSPACED = 64  # a letter of a script written without spaces
 
-# Kinds: how a character takes part in words, four bits each. The rules are in `words.py`.
+# Kinds: how a character takes part in words, of which `page_layout.find_words` has the rules.
 BLANK, LOWER, UPPER, DIGIT, OTHER, PERIOD, COMMA, HYPHEN, INFIX, APOSTROPHE, EDGE, COLON, ALWAYS, SINGLE = range(14)
-KINDS = 14
 
 # CCNet's punctuation beyond ASCII (normalizer.py), which datatrove's filters use; the digit among it is CCNet's own.
 _CCNET = "—”％１〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»"

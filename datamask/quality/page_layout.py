@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import product
+from functools import cached_property
 
 import numpy as np
 
+from datamask.compiling import compiled
 from datamask.quality import characters as ch
 from datamask.quality.inner_loops import span_hashes
 
@@ -92,39 +92,9 @@ class PageLayout:
         splits, "don't" is two words, "3.14", "e-mail@x.org" and a URL are one. spaCy's lists of exceptions
         (abbreviations, emoticons) are left out.
         """
-        kinds = self.kinds
-        code = (kinds[:-2].astype(np.uint16) << 8) | (kinds[1:-1].astype(np.uint16) << 4) | kinds[2:]
-        inner = np.zeros(len(kinds), dtype=np.uint8)
-        inner[1:-1] = _inner_table()[code]
-        self._join_inside_chunks(inner)
-        begins = np.zeros(len(kinds), dtype=bool)
-        begins[1:] = (kinds[1:] != ch.BLANK) & (((inner[1:] & inner[:-1] & 1) == 0) | ((inner[1:] & 2) != 0))
-        run = (self.points[1:] == self.points[:-1]) & ((kinds[1:] == ch.PERIOD) | (kinds[1:] == ch.HYPHEN))
-        begins[1:] &= ~run
-        start = np.flatnonzero(begins)
-        ends = np.zeros(len(kinds), dtype=bool)
-        ends[:-1] = (kinds[:-1] != ch.BLANK) & (begins[1:] | (kinds[1:] == ch.BLANK))
-        return self.spans(start, np.flatnonzero(ends) + 1)
-
-    def _join_inside_chunks(self, inner: np.ndarray) -> None:
-        """Punctuation between two word characters of a chunk belongs to the word; a URL is one word."""
-        chunks = self.chunks
-        edge = np.flatnonzero((self.kinds == ch.EDGE) | (self.kinds == ch.COLON))
-        solid = np.flatnonzero(_solid_kinds()[self.kinds])
-        if len(edge) and len(solid):
-            chunk = np.searchsorted(chunks.start, edge, "right") - 1
-            after = np.searchsorted(solid, edge)
-            left, right = solid[np.maximum(after, 1) - 1], solid[np.minimum(after, len(solid) - 1)]
-            inside = (left >= chunks.start[chunk]) & (left < edge) & (right > edge) & (right < chunks.end[chunk])
-            inner[edge[inside & (self.kinds[edge] == ch.EDGE)]] = 1
-            inner[edge[~inside]] = 0
-        colon = np.flatnonzero(self.points[:-2] == ord(":"))
-        colon = colon[(self.points[colon + 1] == ord("/")) & (self.points[colon + 2] == ord("/"))]
-        for chunk in np.unique(np.searchsorted(chunks.start, colon, "right") - 1).tolist():
-            start, end = chunks.start[chunk], chunks.end[chunk]
-            inside = np.flatnonzero(_solid_kinds()[self.kinds[start:end]])
-            if len(inside):
-                inner[start + inside[0] : start + inside[-1] + 1] = 1
+        start, end = np.empty((2, len(self.points)), np.int64)
+        words = find_words(self.points, self.kinds, self.chunks.start, self.chunks.end, start, end)
+        return self.spans(start[:words].copy(), end[:words].copy())
 
     @cached_property
     def word_flags(self) -> np.ndarray:
@@ -202,32 +172,51 @@ def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.nd
     return sums[high] - sums[low]
 
 
-@cache
-def _solid_kinds() -> np.ndarray:
-    """(kinds,) bool: kinds that are not split off at the edge of a chunk."""
-    solid = np.ones(ch.KINDS, dtype=bool)
-    solid[[ch.BLANK, ch.EDGE, ch.COLON, ch.PERIOD, ch.COMMA, ch.APOSTROPHE]] = False
-    return solid
+@compiled
+def find_words(points, kinds, first, last, start, end):  # type: ignore[no-untyped-def]
+    """Fills start and end, with room for all, with `PageLayout.words`, and returns how many there are.
+
+    first, last: (n,) where chunks begin and end. Punctuation between two word characters of a chunk belongs to the
+    word; a link is one word.
+    """
+    words = 0
+    for chunk in range(len(first)):
+        low, high = first[chunk], last[chunk]
+        opens, closes, link = high, low, False  # what lies between is not split off at the edge
+        for at in range(low, high):
+            if kinds[at] not in (ch.EDGE, ch.COLON, ch.PERIOD, ch.COMMA, ch.APOSTROPHE):
+                opens, closes = min(opens, at), at + 1
+            link |= points[at] == ord(":") and points[at + 1] == ord("/") and points[at + 2] == ord("/")
+        before = 0
+        for at in range(low, high):
+            here, inside = kinds[at], opens <= at < closes
+            if inside and (link or here == ch.EDGE):
+                inner = 1
+            else:
+                inner = place_in_word(kinds[at - 1], here, kinds[at + 1]) if inside or here != ch.COLON else 0
+            run = points[at] == points[at - 1] and here in (ch.PERIOD, ch.HYPHEN)
+            if not run and (not inner & before & 1 or inner & 2):
+                start[words] = at
+                words += 1
+            end[words - 1] = at + 1
+            before = inner
+    return words
 
 
-@cache
-def _inner_table() -> np.ndarray:
-    """For the kinds of three neighbours, four bits each: 1 where the middle one is of a word, 3 where it begins one."""
-    table = np.zeros(4096, dtype=np.uint8)
-    letters, numbers = {ch.LOWER, ch.UPPER}, {ch.DIGIT}
-    solid = letters | numbers | {ch.OTHER}
-    for before, here, after in product(range(ch.KINDS), repeat=3):
-        inner = here in solid
-        if here == ch.PERIOD:  # a.b, 3.14, .com, but end.Begin is two
-            inner = after in solid and not (before == ch.LOWER and after == ch.UPPER)
-        elif here == ch.COMMA:  # 1,000, but one,two is three words
-            inner = before in solid and after in solid and not (before in letters and after in letters)
-        elif here == ch.HYPHEN:
-            splits = (before in letters | numbers and after in letters) or (before in numbers and after in numbers)
-            inner = not splits and ch.HYPHEN not in (before, after)
-        elif here in (ch.INFIX, ch.COLON):
-            inner = not (before in letters | numbers and after in letters)
-        table[before << 8 | here << 4 | after] = inner
-        if here == ch.APOSTROPHE and before in letters and after in letters:
-            table[before << 8 | here << 4 | after] = 3
-    return table
+@compiled
+def place_in_word(before, here, after):  # type: ignore[no-untyped-def]
+    """Of the middle one of three kinds: 1 where it is of a word, 3 where it begins one, else 0."""
+    solid = ch.LOWER <= after <= ch.OTHER
+    letters = ch.LOWER <= before <= ch.UPPER and ch.LOWER <= after <= ch.UPPER
+    splits = letters or (before == ch.DIGIT and ch.LOWER <= after <= ch.UPPER)
+    if here == ch.PERIOD:  # a.b, 3.14, .com, but end.Begin is two
+        return int(solid and not (before == ch.LOWER and after == ch.UPPER))
+    if here == ch.COMMA:  # 1,000, but one,two is three words
+        return int(solid and ch.LOWER <= before <= ch.OTHER and not letters)
+    if here == ch.HYPHEN:
+        return int(not splits and not (before == ch.DIGIT and after == ch.DIGIT) and ch.HYPHEN not in (before, after))
+    if here in (ch.INFIX, ch.COLON):
+        return int(not splits)
+    if here == ch.APOSTROPHE:
+        return 3 * letters
+    return int(ch.LOWER <= here <= ch.OTHER)
