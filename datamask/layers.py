@@ -66,5 +66,5 @@ def leave_working_directory() -> None:
         here = None
     if here == home:
         return
-    sys.path[:] = [place for place in sys.path if place and Path(place).resolve() != here]
+    sys.path[:] = [place for place in sys.path if place and (here is None or Path(place).resolve() != here)]
     os.environ["PYTHONSAFEPATH"] = "1"
