@@ -50,6 +50,10 @@ class BatchWords:
         """(tokens,) int64."""
         return np.repeat(np.arange(len(self.starts)), np.diff(self.first))
 
+    def count(self, which: np.ndarray) -> np.ndarray:
+        """(documents,) how many of its tokens are so. which: (tokens,) bool."""
+        return np.bincount(self.document, which, len(self))
+
     @cached_property
     def figures(self) -> np.ndarray:
         """(tokens,) bool: which stand in a table, a formula, a head of mail: see `inner_loops.find_figures`."""

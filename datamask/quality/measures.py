@@ -71,7 +71,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     # have an order that is no more usual there than a shuffled one.
     unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
     found["order"][unsaid & is_code] = np.nan
-    glued = share(np.bincount(words.document, ~words.parted, len(words)), np.diff(words.first))
+    glued = share(words.count(~words.parted), np.diff(words.first))
     found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
 
@@ -125,19 +125,15 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     bars = tables().meaning[words.points[words.start]] == BAR
     known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
-    written = number - np.bincount(words.document, words.figures & words.is_word, len(words))
     found = np.empty((len(words), 2), np.int64)
     of_tokens = words.hashes, words.kinds, words.is_word, words.figures, lexicon("menus").held(words)
     usual_words(words.first, of_tokens, group, pool.languages.places, found)
     reads, menus = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
-        "prose": most_of(reads, written),
+        "prose": most_of(reads, words.count(words.is_word & ~words.figures)),
         "menus": share(menus, number),
-        **{
-            kind: share(np.bincount(words.document, lexicon(kind).held(words), len(words)), number)
-            for kind in ("notices", "adverts")
-        },
+        **{kind: share(words.count(lexicon(kind).held(words)), number) for kind in ("notices", "adverts")},
     }
 
 
