@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from datamask.quality.inner_loops import Tokens, find_figures, find_tokens
+from datamask.quality.page_layout import code_points
 from datamask.quality.word_tables import SINGLE, tables
 
 
@@ -24,11 +25,7 @@ class BatchWords:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        joined = "\n".join(["", *texts, ""])
-        self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        self.ends = np.cumsum(sizes + 1)
-        self.starts = self.ends - sizes
+        self.points, self.starts, self.ends = code_points(texts)
         self.characters = np.zeros((len(texts), 5), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         kinds = (np.int64, np.int64, np.uint8, bool, bool, bool, *[np.uint64] * 3)
@@ -52,7 +49,7 @@ class BatchWords:
 
     def count(self, which: np.ndarray) -> np.ndarray:
         """(documents,) how many of its tokens are so. which: (tokens,) bool."""
-        return np.bincount(self.document, which, len(self))
+        return np.bincount(self.document[which], minlength=len(self))
 
     @cached_property
     def figures(self) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import beginnings, look_up_all, mix_hash, neighbours
+from datamask.quality.inner_loops import look_up_all, mix_hash, neighbours
 
 HALVES = 2
 BEGINNING = 500  # words by which a document's half is chosen
@@ -81,9 +81,9 @@ TABLES = tuple(field.name for field in fields(NgramCounts))
 
 def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
-    sums = np.empty(len(words), np.uint64)
-    beginnings(words.hashes, words.first, BEGINNING, sums)
-    return (mix_hash(sums) >> np.uint64(63)).astype(np.int64)
+    sums = np.append(np.uint64(0), np.cumsum(words.hashes))
+    first, last = words.first[:-1], words.first[1:]
+    return (mix_hash(sums[np.minimum(first + BEGINNING, last)] - sums[first]) >> np.uint64(63)).astype(np.int64)
 
 
 def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:

@@ -35,7 +35,6 @@ class CharacterTables:
 
     flags: np.ndarray  # (0x110000,) uint8
     kinds: np.ndarray  # (0x110000,) uint8
-    ascii_lower: np.ndarray  # (0x110000,) uint8: the lowercase letter if that is ASCII, else 0x80
 
 
 @cache
@@ -43,7 +42,6 @@ def tables() -> CharacterTables:
     """The tables of all code points, made at first use."""
     flags = np.zeros(0x110000, dtype=np.uint8)
     kinds = np.full(0x110000, OTHER, dtype=np.uint8)
-    ascii_lower = np.full(0x110000, 0x80, dtype=np.uint8)
     category = categories()
     first = category.astype("U1")
     letter = (first == "L") | (first == "M")
@@ -70,13 +68,9 @@ def tables() -> CharacterTables:
         (category == "Lu", UPPER), (letter, LOWER), (first == "N", DIGIT),
     )  # fmt: skip
     kinds[:LAST] = np.select([points & assigned for points, _ in rules], [kind for _, kind in rules], OTHER)
-    for point, char in enumerate(everything):
-        lowered = char.lower() if letter[point] or point < 0x80 else ""
-        if len(lowered) == 1 and lowered < "\x80":
-            ascii_lower[point] = ord(lowered)
-    for table in (flags, kinds, ascii_lower):
+    for table in (flags, kinds):
         table.setflags(write=False)
-    return CharacterTables(flags, kinds, ascii_lower)
+    return CharacterTables(flags, kinds)
 
 
 def _points(characters: Iterable[str]) -> np.ndarray:

@@ -10,9 +10,9 @@ import mmap
 import re
 import struct
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,23 +24,14 @@ from datamask.models.locate import local_path, locate
 from datamask.quality.documents import Documents, Scorer, Scores, plain_scores
 from datamask.quality.quality_ref import ScorerRef
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 LABEL = "__label__"
 # the label whose probability is one minus the score, by preparation
 NEGATIVE = {"dclm": "__label__cc", "ultra-fineweb": "__label__neg"}
 MAGIC, VERSION = 793712314, 12
 _SUPERVISED = 3
-
-
-class Decoder(Protocol):
-    """What Ultra-FineWeb's preparation asks of a tokenizer (`tokenizers.Tokenizer` has it)."""
-
-    def encode(self, sequence: str, add_special_tokens: bool = True) -> Any:
-        """The tokens of a text; their numbers are in the result's `ids`."""
-        ...
-
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of these token numbers."""
-        ...
 
 
 def prepare_plain(text: str) -> str:
@@ -53,7 +44,7 @@ def prepare_dclm(text: str) -> str:
     return " ".join(text.strip().splitlines())
 
 
-def prepare_ultra_fineweb(text: str, tokenizer: Decoder, pieces: dict[int, str] | None = None) -> str:
+def prepare_ultra_fineweb(text: str, tokenizer: Tokenizer, pieces: dict[int, str] | None = None) -> str:
     """Ultra-FineWeb's: at most two newlines in a row, lowercase, NFKD without combining marks, tokens joined by spaces,
     line breaks and tabs written as two characters, runs of spaces squeezed.
 
@@ -94,7 +85,7 @@ class FastTextScorer(Scorer):
         tokenizer = None if settings.tokenizer is None else _tokenizer(settings.tokenizer)
         return cls(ref.path, settings.preparation, settings.label, tokenizer)
 
-    def __init__(self, path: str, preparation: str, label: str | None, tokenizer: Decoder | None = None) -> None:
+    def __init__(self, path: str, preparation: str, label: str | None, tokenizer: Tokenizer | None = None) -> None:
         self._model = load_model(path)
         self._prepare: Callable[[str], str]
         if preparation == "ultra-fineweb":

@@ -350,16 +350,6 @@ def neighbours(left, right):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def beginnings(hashes, first, most, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents,) with the sums of the hashes of each document's first words, `most` at most."""
-    for document in range(len(first) - 1):
-        total = np.uint64(0)
-        for at in range(first[document], min(first[document + 1], first[document] + most)):
-            total += hashes[at]
-        found[document] = total
-
-
-@compiled
 def within(table, taken, values):  # type: ignore[no-untyped-def]
     """(n,) bool: which of the values are in a set, see `hash_sets`."""
     found = np.empty(len(values), np.bool_)
@@ -459,16 +449,3 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
                 filled += 1
         number[document] = filled - begun
     return filled
-
-
-@compiled
-def summed(nats, number, most, unit, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents,) with the sums of nats, float32, number (documents,) of each, between −most and most, in
-    whole units: sums that do not depend on the order."""
-    at = 0
-    for document in range(len(number)):
-        total = 0
-        for _ in range(number[document]):
-            total += int(np.rint(min(max(nats[at], -most), most) * unit))
-            at += 1
-        found[document] = total

@@ -12,7 +12,7 @@ import numpy as np
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, NgramCounts, halves
-from datamask.quality.inner_loops import PairKeys, count_tags, lifts_of, repeated, standing, summed, usual_words
+from datamask.quality.inner_loops import PairKeys, count_tags, lifts_of, repeated, standing, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.word_tables import BAR, DIGIT, tables
@@ -211,7 +211,8 @@ def _lifts(
     :param size: (documents,) words of the document's language in a half
     """
     found, number = np.empty(first[-1], np.float32), np.empty(len(first) - 1, np.int64)
-    sums = np.empty(len(number), np.int64)
     filled = lifts_of(apart, first, pairs, half, table, size, found, number)
-    summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
-    return share(sums / UNIT, number)
+    nats = np.log(found[:filled])
+    nats = np.rint(np.clip(nats, -MOST, MOST, out=nats) * np.float32(UNIT), out=nats)
+    sums, last = np.append(0, np.cumsum(nats, dtype=np.float64)), np.cumsum(number)
+    return share((sums[last] - sums[last - number]) / UNIT, number)

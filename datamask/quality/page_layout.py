@@ -50,15 +50,21 @@ class Spans:
         return Spans(self.start[mask], self.end[mask], kept[self.first])
 
 
+def code_points(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """uint32 code points of the texts, a newline before and after each, so that every neighbour exists; (texts,) where
+    each starts, and ends."""
+    joined = "\n".join(["", *texts, ""])
+    sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    ends = np.cumsum(sizes + 1)
+    return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32), ends - sizes, ends
+
+
 class PageLayout:
     """The arrays of a batch of documents (any strings: empty, of megabytes, with NULs or lone surrogates)."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        joined = "\n".join(["", *texts, ""])  # a newline before the first and after the last: every neighbour exists
-        self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        self.characters = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        self.ends = np.cumsum(self.characters + 1)
-        self.starts = self.ends - self.characters
+        self.points, self.starts, self.ends = code_points(texts)
+        self.characters = self.ends - self.starts
         table = ch.tables()
         self.flags = table.flags[self.points]
         self.kinds = table.kinds[self.points]

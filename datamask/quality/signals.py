@@ -114,7 +114,7 @@ def _c4(layout: PageLayout) -> dict[str, np.ndarray]:
     filled = high > low
     short = filled & (high - low < 3) & ~long_word
     kept = filled & ~long_word & ~short
-    lower = ch.tables().ascii_lower[layout.points].tobytes()
+    lower = np.minimum(layout.points, 0x80).astype(np.uint8).tobytes().lower()
     latin, mentions = _lines_with(lower, (b"lorem ipsum",), lines), _lines_with(lower, (b"javascript",), lines)
     lorem_ipsum = kept & latin
     javascript = kept & mentions
