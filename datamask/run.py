@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -152,15 +152,24 @@ def stage_reads(config: Config, forgets: bool = False) -> dict[str, set[str]]:
 class Run(Driver):
     """A curation: the stages between the plan and the release as a graph, then the release."""
 
-    def __init__(self, engine: Engine, plan: Plan, out: str, previous: Previous = Previous()) -> None:
-        """:param plan: what the stage of that name returned."""
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        out: str,
+        previous: Previous = Previous(),
+        files: Sequence[ShardFiles] = (),
+    ) -> None:
+        """:param plan: what the stage of that name returned.
+        :param files: shards that stages ran on before, instead of the plan's.
+        """
         config = engine.config
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
         forgets = forgotten.digest_of(out) is not None
         stages, reads = wanted(config, forgets), stage_reads(config, forgets)
         first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others
-        super().__init__(engine, stages, reads, map(ShardFiles, plan.shards), first)
+        super().__init__(engine, stages, reads, files or map(ShardFiles, plan.shards), first)
 
     def measure_and_decide(self) -> list[ShardFiles]:
         """Runs every stage between the plan and the release; returns the shards that came through.
@@ -178,9 +187,10 @@ class Run(Driver):
         self.check_complete()
         return list(self.files.values())
 
-    def keep_to(self, names: Sequence[str]) -> None:
-        """Runs these stages and what they read, and no others."""
-        kept = self.with_reads(names)
+    def keep_to(self, names: Collection[str], alone: bool = False) -> None:
+        """Runs these stages and what they read, and no others. alone: what else they read is there."""
+        kept = set(names) if alone else self.with_reads(names)
+        self.reads = {name: own & kept for name, own in self.reads.items()}
         self.stages = {name: stage for name, stage in self.stages.items() if name in kept}
         self._first = set(self.stages)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
@@ -113,6 +114,24 @@ class ReleaseFolder:
             for batch in file.iter_batches(rows, row_groups, columns):
                 batch.validate(full=True)
                 yield batch
+
+    def documents(
+        self, path: str, columns: list[str], first: int = 0, last: int | None = None, rows: int = 100_000
+    ) -> Iterator[pa.RecordBatch]:
+        """`batches` of a data file, with shard and chunk_id, in which each document is one row: one that is taken
+        several times may be several rows, which are neighbours.
+
+        :param first: the first row group. :param last: the one to stop before; None: the end.
+        """
+        place, before = ["shard", "chunk_id"], None
+        for batch in self.batches(path, place, [first - 1]) if first else ():
+            before = "/".join(map(str, batch.slice(batch.num_rows - 1).to_pylist()[0].values()))
+        for batch in self.batches(path, [*place, *columns], None if last is None else range(first, last), rows):
+            places = pc.binary_join_element_wise(batch["shard"], batch["chunk_id"].cast(pa.string()), "/")
+            earlier = pa.concat_arrays([pa.array([before], pa.string()), places.slice(0, len(places) - 1)])
+            before = places[-1].as_py()
+            if (fresh := pc.not_equal(places, earlier).fill_null(True)).true_count:
+                yield batch.filter(fresh)
 
     def decisions(self, shard: str, columns: list[str] | None = None) -> pa.Table:
         """What became of every row of a shard: one of `merge.SCHEMAS`, a row for each, by chunk_id from 0.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,17 +25,17 @@ import torch
 from datamask import storage
 from datamask.carried_on import carry_on
 from datamask.config import Config, from_release, lay_settings, validate
+from datamask.corpus.plan import Plan
 from datamask.corpus.read import read_documents, shard_schema
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
-from datamask.filter.filters import check_left
-from datamask.pipeline import STAGES, Stage
+from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
-from datamask.run import Previous, Run, wanted
+from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, read_candidates
-from datamask.selection.stage import JOINT_DOCUMENTS, mask_shard
+from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.selection.topics import model_path
 from datamask.stages import ShardFiles, recorded, required
 from datamask.study.run import Tell
@@ -43,6 +43,7 @@ from datamask.study.worth_judged import JudgedWorth, WorthJudging, judge_worth
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself
 DECISIONS = {"filter", "duplicates", "copies"}  # over old and new, before the choice
+CHOICE = {"prices", "mask"}
 COLUMNS = ("topic", "language")  # by which what is taken is told
 PASSED_OVER = 0.5  # of its share of the candidates' tokens: a choice that takes less of the new than this leaves it
 PERCENTILES = (10, 50, 90)
@@ -124,11 +125,13 @@ def find_worth(
         engine = stack.enter_context(Threads(config))
         measured = _measure(engine, folder, previous, old[-1].shard.name, progress)
         bare = [replace(files, filters=None, duplicates=None, copies=None, masks=None) for files in old]
-        decided = _decide(engine, [*bare, *measured], scratch, progress)
+        late = {"filter"} if config.filter.order == "after" else set[str]()
+        progress("finding copies")
+        decided = _decide(engine, folder, [*bare, *measured], DECISIONS - late)
         progress("choosing from both")
-        both = _choose(engine, decided, scratch)
+        both = _decide(engine, folder, decided, CHOICE | late)
         progress("choosing from the old alone")
-        alone = _choose(engine, decided[: len(old)], scratch)
+        alone = _decide(engine, folder, decided[: len(old)], CHOICE | late)
         candidates = [read_candidates(files, config) for files in both]
         after, before = _taken(both, candidates), _taken(alone, candidates)
         before += [np.zeros(len(one), np.int64) for one in candidates[len(old) :]]
@@ -188,32 +191,11 @@ def _measure(engine: Threads, folder: str, previous: Previous, last: str, progre
     return run.measure_and_decide()
 
 
-def _decide(engine: Threads, files: list[ShardFiles], work: str, progress: Tell) -> list[ShardFiles]:
-    """Filters and copies, decided over old and new."""
-    progress("finding copies")
-    late = {"filter"} if engine.config.filter.order == "after" else set[str]()
-    for stage in wanted(engine.config, forgotten.load_requests(work) is not None):
-        if stage.name in DECISIONS - late:
-            files = _with_outputs(engine, stage, files, work)
-    check_left(files, engine.config)
-    return files
-
-
-def _choose(engine: Threads, files: list[ShardFiles], work: str) -> list[ShardFiles]:
-    """One choice over these shards at the release's budget, with their masks."""
-    prices = _rounds(engine, STAGES["prices"], files, work, previous=Previous(), log=lambda line: None).output
-    found = [replace(one, masks=mask_shard(one, prices, engine.config, work)) for one in files]
-    return found if engine.config.filter.order == "before" else _with_outputs(engine, STAGES["filter"], found, work)
-
-
-def _with_outputs(engine: Threads, stage: Stage, files: list[ShardFiles], work: str) -> list[ShardFiles]:
-    outputs = _rounds(engine, stage, files, work)
-    return [replace(one, **{stage.makes: output}) for one, output in zip(files, outputs, strict=True)]
-
-
-def _rounds(engine: Threads, stage: Stage, files: list[ShardFiles], work: str, **given: Any) -> Any:
-    rows = sum(one.shard.rows or 0 for one in files)
-    return engine.rounds(stage, lambda _: False, rows, all_files=files, work=work, **given)
+def _decide(engine: Threads, folder: str, files: Sequence[ShardFiles], stages: Collection[str]) -> list[ShardFiles]:
+    """These stages' decisions over these shards, of which all else is there."""
+    run = Run(engine, Plan(()), folder, files=files)
+    run.keep_to(stages, alone=True)
+    return run.measure_and_decide()
 
 
 # ---------------------------------------------------------------- both choices

@@ -53,10 +53,9 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         columns = _count(draft, ReleaseFolder(folder, "", draft["key"]), connection)
         counted = {label: _listed(connection, label) for label in LABELS if label not in ("domains", "dates")}
-        query = "SELECT min(value), max(value) FROM counts WHERE label = 'dates'"
-        [(first, last)] = connection.execute(query).fetchall()
+        first, last, *_ = _totals(connection, "dates")
         domains = _domains(connection, settings.release.small_enterprise)
-        [(documents, size)] = _sums(connection, "every")
+        *_, documents, size = _totals(connection, "every")
     return {
         "template": "Article 53(1)(d) of Regulation (EU) 2024/1689, template of 24 July 2025",
         "name": settings.release.name,
@@ -101,49 +100,46 @@ def _count(
     texts = {column["name"] for column in draft["columns"] if column["type"] in ("string", "large_string")}
     found = {label: next((name for name in names if name in texts), None) for label, names in LABELS.items()}
     columns = sorted({name for name in found.values() if name})
-    section = draft["settings"].get("release", {})
-    repeated = section.get("repeated_rows", False) and any(c["name"] == "repeat" for c in draft["columns"])
-    connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, copies INT, documents BIGINT, bytes BIGINT)")
+    connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, documents BIGINT, bytes BIGINT)")
     for path in data_paths(draft):
-        for batch in release.batches(path, ["text", *columns, *["repeat"] * repeated], rows=ROWS):
-            facts = {"every": pa.nulls(batch.num_rows, pa.string())}
+        for batch in release.documents(path, ["text", *columns], rows=ROWS):
+            facts = {"every": pa.repeat("", batch.num_rows)}
             facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
             if found["domains"]:
                 facts["domains"] = hosts_of(facts["domains"])
             if found["dates"]:
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
-            copies = batch["repeat"] if repeated else pa.array([1] * batch.num_rows, pa.int32())
-            rows = pa.table({**facts, "copies": copies, "bytes": pc.binary_length(batch["text"])})
-            connection.register("rows", rows)
+            connection.register("rows", pa.table({**facts, "bytes": pc.binary_length(batch["text"])}))
             for label in facts:
-                sums = f"SELECT '{label}', {label}, copies, count(*), sum(bytes) FROM rows GROUP BY ALL"
+                sums = f"SELECT '{label}', {label}, count(*), sum(bytes) FROM rows GROUP BY ALL"
                 connection.execute(f"INSERT INTO counts {sums}").fetchall()
             connection.unregister("rows")
     return found
 
 
-_SUMS = """
-SELECT {value} sum(documents)::BIGINT, sum(bytes)::BIGINT FROM (
-  SELECT value, sum(documents) // copies AS documents, sum(bytes) // copies AS bytes
-  FROM counts WHERE label = $label GROUP BY value, copies)
-"""
-
-
-def _sums(connection: duckdb.DuckDBPyConnection, label: str, more: str = "", value: str = "") -> list[tuple[Any, ...]]:
-    return connection.execute(_SUMS.format(value=value) + more, {"label": label}).fetchall()
+def _totals(connection: duckdb.DuckDBPyConnection, label: str) -> tuple[Any, ...]:
+    """The least value and the greatest, how many there are, and the documents and bytes that have one."""
+    return connection.execute(
+        "SELECT min(value), max(value), count(DISTINCT value), sum(documents)::BIGINT, sum(bytes)::BIGINT "
+        "FROM counts WHERE label = ? AND value IS NOT NULL",
+        [label],
+    ).fetchall()[0]
 
 
 def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST) -> list[dict[str, Any]]:
     """Values by size, the largest first."""
-    rows = _sums(connection, label, f"WHERE value IS NOT NULL GROUP BY value ORDER BY 3 DESC, 1 LIMIT {most}", "value,")
-    return [{"value": value, "documents": documents, "bytes": size} for value, documents, size in rows]
+    rows = connection.execute(
+        "SELECT value, sum(documents)::BIGINT, sum(bytes)::BIGINT FROM counts WHERE label = ? AND value IS NOT NULL "
+        "GROUP BY value ORDER BY 3 DESC, 1 LIMIT ?",
+        [label, most],
+    ).fetchall()
+    return [dict(zip(("value", "documents", "bytes"), row, strict=True)) for row in rows]
 
 
 def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, Any]:
     """The largest domains, as many as the template asks for, and how many there are."""
-    [(total,)] = connection.execute("SELECT count(DISTINCT value) FROM counts WHERE label = 'domains'").fetchall()
+    *_, total, documents, size = _totals(connection, "domains")
     most = min(math.ceil(SMALL_TOP * total), SMALL_MOST) if small else math.ceil(TOP * total)
-    [(documents, size)] = _sums(connection, "domains", "WHERE value IS NOT NULL")
     rule = f"the largest {SMALL_TOP:.0%}, at most {SMALL_MOST:,}" if small else f"the largest {TOP:.0%}"
     sums = {"total": total, "documents": documents or 0, "bytes": size or 0, "rule": rule}
     return {**sums, "largest": _listed(connection, "domains", most)}

@@ -16,6 +16,7 @@ from datamask import storage
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
 from datamask.maps import places_of
 from datamask.release.data_files import REPEAT
+from datamask.release.manifest import data_paths
 from datamask.release.merge import schema_of
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS, read_documents
@@ -25,7 +26,6 @@ from datamask.release.tokens.write import (
     TOKENIZER,
     Tokens,
     cut_bounds,
-    data_runs,
     order_keys,
     read_record,
     tokenised_rows,
@@ -113,8 +113,8 @@ def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -
     known = np.concatenate(documents)
     hashes = np.zeros(len(known), np.uint64)  # 0: no text was found
     loaded = document_tokenizer(tokenizer)
-    for path, first, last, _ in data_runs(release):
-        for batch, _, ids, lengths in tokenised_rows(release, loaded, path, first, last):
+    for path in data_paths(manifest):
+        for batch, _, ids, lengths in tokenised_rows(release, loaded, path):
             lengths, pieces = lengths + 1, np.insert(ids, np.cumsum(lengths), tokenizer.end_id)
             shards = np.array([numbers.get(shard, -1) for shard in batch["shard"].to_pylist()])
             place = places_of((shards << ROW_BITS) + batch["chunk_id"].to_numpy(), known)

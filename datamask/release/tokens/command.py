@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -26,12 +25,12 @@ def tokens(
     file_tokens: Annotated[
         int, typer.Option(min=1, help="Tokens of a file, about; each worker holds as many in memory.")
     ] = TokenOptions.file_tokens,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads; else one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; else one per core, at most 8.")] = None,
     json_: Json = False,
 ) -> None:
     """Write a release as a trainer reads it: tokenised, each document as often as it was chosen, shuffled over all."""
     options = TokenOptions(format_, seed, end, file_tokens)
-    done = write_tokens(find_release(release), tokenizer, options, to, Threads(workers or os.cpu_count() or 1))
+    done = write_tokens(find_release(release), tokenizer, options, to, Threads(workers) if workers else None)
     if json_:
         print_json({**done.record(), "folder": done.folder, "new": done.new})
         return

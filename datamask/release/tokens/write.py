@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
+from datamask.text.utf8 import runs_of
+from datamask.text.word_hashes import mix_bits
 
 FORMAT = "datamask tokens 1"
 RECORD = "tokens.json"
@@ -37,9 +40,7 @@ TOKENIZER = "tokenizer.json"
 ITEM_BYTES = 64 << 20  # of rows tokenised by one call of the first round
 BATCH_ROWS = 1000
 THREADS = 8  # of a plain call, at most
-GAMMA, FIRST, SECOND = (
-    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-)  # SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step (Steele, Lea & Flood, OOPSLA 2014)
 DOCUMENT = np.dtype([("order", "<u8"), ("length", "<u4")])  # of the first round, by order
 
 
@@ -126,7 +127,7 @@ def write_tokens(
         maps(_tokenise, state, [(n, *item[:3]) for n, item in enumerate(items)], [item[3] for item in items])
         made = maps(_gather, replace(state, parts=len(items)), range(cuts))
         files = [file for one in made for file in one]
-        files += _published(plan.folder, {TOKENIZER: found.text.encode()})
+        files += _published(plan.folder, {TOKENIZER: [found.text.encode()]})
         documents, tokens = (sum(file.get(name, 0) for file in files) for name in ("documents", "tokens"))
         done = replace(plan, documents=documents, tokens=tokens, files=tuple(files))
         storage.write_json(storage.join(plan.folder, RECORD), done.record())
@@ -156,18 +157,13 @@ def order_keys(seed: int, shard: str, rows: np.ndarray, times: np.ndarray) -> np
     """uint64: where the copies of a shard's rows stand, each taken so often; all documents are ordered by it."""
     copies, rows = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times), np.repeat(rows, times)
     start = np.frombuffer(hashlib.blake2b(f"{seed}/{shard}".encode(), digest_size=8).digest(), "<u8")
-    return _mixed(_mixed(start + GAMMA * rows.astype(np.uint64)) + GAMMA * copies.astype(np.uint64))
+    mixed = mix_bits.py_func  # of whole arrays, without the compiler
+    return mixed(mixed(start + GAMMA * rows.astype(np.uint64)) + GAMMA * copies.astype(np.uint64))
 
 
 def cut_bounds(order: np.ndarray, cuts: int) -> np.ndarray:
     """int64 [cuts + 1]: where each file's documents begin in ascending keys, and the last one's end."""
     return np.searchsorted(partition_of(order, cuts), np.arange(cuts + 1))
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    values = (values ^ (values >> np.uint64(30))) * FIRST
-    values = (values ^ (values >> np.uint64(27))) * SECOND
-    return values ^ (values >> np.uint64(31))
 
 
 # ---------------------------------------------------------------- first round
@@ -178,35 +174,20 @@ def data_runs(release: ReleaseFolder) -> list[tuple[str, int, int, int]]:
     found = []
     for path in data_paths(release.manifest()):
         with release.opened(path) as (_, file):
-            last, first, held, rows = file.metadata.num_row_groups, 0, 0, 0
-            for number in range(1, last + 1):
-                group = file.metadata.row_group(number - 1)
-                held, rows = held + group.total_byte_size, rows + group.num_rows
-                if held >= ITEM_BYTES or number == last:
-                    found.append((path, first, number, rows))
-                    first, held, rows = number, 0, 0
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        for run in runs_of(np.array([group.total_byte_size for group in groups]), ITEM_BYTES):
+            found.append((path, run.start, run.stop, sum(group.num_rows for group in groups[run])))
     return found
 
 
 def tokenised_rows(
-    release: ReleaseFolder, tokenizer: DocumentTokenizer, path: str, first: int, last: int
+    release: ReleaseFolder, tokenizer: DocumentTokenizer, path: str, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray, np.ndarray, np.ndarray]]:
     """Documents of a run of row groups of a data file, each once, a batch after another: shard and chunk_id; how often
     each is taken, int64; its tokens int32 one document after the other, and their lengths int64 [documents]."""
-    names = ["shard", "chunk_id", "text"]
-    columns = {column["name"] for column in release.manifest()["columns"]}
-    names += [REPEAT.name] * (REPEAT.name in columns)
-    before = None
-    for batch in release.batches(path, names[:2], range(first - 1, first)) if first else ():
-        before = batch.slice(batch.num_rows - 1).to_pylist()[0]
-    for batch in release.batches(path, names, range(first, last), BATCH_ROWS):
-        rows = batch.select(names[:2]).to_pylist()
-        fresh = [row != left for row, left in zip(rows, [before, *rows], strict=False)]
-        before = rows[-1]
-        batch = batch.filter(pa.array(fresh))  # where a document taken twice is two rows, they are neighbours
-        if not batch.num_rows:
-            continue
-        times = batch[REPEAT.name].to_numpy() if REPEAT.name in columns else np.ones(batch.num_rows, np.int64)
+    repeated = [REPEAT.name for column in release.manifest()["columns"] if column["name"] == REPEAT.name]
+    for batch in release.documents(path, ["text", *repeated], first, last, BATCH_ROWS):
+        times = batch[REPEAT.name].to_numpy() if repeated else np.ones(batch.num_rows, np.int64)
         ids, lengths = tokenizer.all(batch["text"].to_pylist())
         yield batch, times.astype(np.int64), ids, lengths
 
@@ -263,22 +244,21 @@ def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
     starts, ranks = ends - documents["length"], np.argsort(documents["order"], kind="stable")
     layout, stem, lengths = LAYOUTS[plan.layout], f"tokens_{cut:05d}", documents["length"][ranks].astype(np.int64)
     little = np.ascontiguousarray(tokens, np.dtype(plan.width).newbyteorder("<"))
-    found: list[WrittenFile] = []
-    with written(plan.folder, f"{stem}{layout.tokens}", found) as temporary, temporary.open("wb") as file:
-        file.write(layout.header(len(tokens), plan.width))
-        for rank in ranks:
-            file.write(little[starts[rank] : ends[rank]].data)
-    files = [{**found[0].to_json(), "documents": len(documents), "tokens": len(tokens)}]
+    laid = (little[starts[rank] : ends[rank]].data for rank in ranks)
+    whole = chain([layout.header(len(tokens), plan.width)], laid)
     beside = layout.beside(len(tokens), plan.width, state.tokenizer.name)
     beside = {layout.index: layout.render_index(lengths, plan.width), **beside}
-    files += _published(plan.folder, {f"{stem}{ending}": data for ending, data in beside.items()})
+    made = {layout.tokens: whole, **{ending: [data] for ending, data in beside.items()}}
+    files = _published(plan.folder, {f"{stem}{ending}": data for ending, data in made.items()})
+    files[0] |= {"documents": len(documents), "tokens": len(tokens)}
     storage.write_json(record, files)
     return files
 
 
-def _published(folder: str, files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+def _published(folder: str, files: Mapping[str, Iterable[bytes | memoryview]]) -> list[dict[str, Any]]:
+    """Publishes files by their names, of the parts of each; as `tokens.json` lists them."""
     found: list[WrittenFile] = []
-    for path, data in files.items():
-        with written(folder, path, found) as temporary:
-            temporary.write_bytes(data)
+    for path, parts in files.items():
+        with written(folder, path, found) as temporary, temporary.open("wb") as file:
+            file.writelines(parts)
     return [file.to_json() for file in found]
