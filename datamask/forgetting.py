@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from datamask.engine import Engine
 from datamask.errors import ConfigError, InputError, several, some
 from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
+from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, Threads
 from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
@@ -84,7 +86,7 @@ def _named_texts(
     there = np.unique(hits["document"])
     if len(there) and files.shard.name in last.manifest()["conservation"]["shards"]:  # else it failed in that release
         reasons = last.decisions(files.shard.name, ["reason"])
-        there = there[~_are(reasons, "reason", forgotten.REASON)[there]]
+        there = there[~_are(reasons, "reason", REASON)[there]]
     told = requests.told(hits["entry"])
     by_text = np.array([told[entry]["kind"] == "texts" for entry in hits["entry"].tolist()], bool)
     hits = np.sort(hits[~by_text], order="document")
@@ -97,19 +99,16 @@ def _named_texts(
 
 def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, int]:
     """Documents that are forgotten, those of them that the release before had chosen, and what else came or went."""
-    found = dict.fromkeys(("documents", "were_chosen", "left_besides", "entered"), 0)
-    known = before.manifest()["conservation"]["shards"]
-    for shard in after.manifest()["conservation"]["shards"]:
-        now = after.decisions(shard, ["outcome", "reason"])
-        gone, chosen = _are(now, "reason", forgotten.REASON), _are(now, "outcome", "selected")
-        old = before.decisions(shard, ["outcome"]) if shard in known else None
-        was = np.zeros_like(gone) if old is None else _are(old, "outcome", "selected")
-        found["documents"] += int(gone.sum())
-        if len(was) == len(chosen):
-            found["were_chosen"] += int((was & gone).sum())
-            found["left_besides"] += int((was & ~gone & ~chosen).sum())
-            found["entered"] += int((chosen & ~was).sum())
-    return found
+    known, shards = (release.manifest()["conservation"]["shards"] for release in (before, after))
+    found = Counter(documents=0, were_chosen=0, left_besides=0, entered=0)
+    for shard, counts in shards.items():
+        found["documents"] += counts["filtered"].get(REASON, 0)
+        if shard in known and known[shard]["rows"] == counts["rows"]:
+            was, now = before.decisions(shard, ["outcome"]), after.decisions(shard, ["outcome", "reason"])
+            gone, old, new = _are(now, "reason", REASON), *(_are(each, "outcome", "selected") for each in (was, now))
+            found.update(were_chosen=(old & gone).sum(), left_besides=(old & ~gone & ~new).sum())
+            found.update(entered=(new & ~old).sum())
+    return {name: int(count) for name, count in found.items()}
 
 
 def _are(decisions: pa.Table, column: str, value: str) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,21 @@ def corpus_rows(
                 for place, row in zip(order[low:high], rows, strict=True):
                     found[place] = row
             first += sizes[group]
+    return found
+
+
+def documents_at(
+    shards: Iterable[Shard], config: Config, places: Iterable[tuple[str, int]], names: Sequence[str]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Columns of rows of several shards, by place: a shard's name and a chunk_id; places in others are left out."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for name, chunk_id in places:
+        wanted[name].add(chunk_id)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for shard in shards:
+        if ids := sorted(wanted[shard.name]):
+            rows = corpus_rows(shard, config, np.array(ids, np.int64), names)
+            found |= {(shard.name, chunk_id): row for chunk_id, row in zip(ids, rows, strict=True)}
     return found
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
+from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.corpus.web_addresses import domains_of, normalise_addresses
 from datamask.errors import InputError
 from datamask.filter.signatures import SCHEMA as SIGNATURES
@@ -81,47 +81,37 @@ def read_list(given: str, kind: str) -> list[Entry]:
         if local and _A_FILE.search(given):
             raise InputError(f"{given}: no such file; give a list that is there, or an entry itself", path=given)
         return [Entry(kind, given, "given", 1)]
-    with storage.storage_errors(given), storage.open_input(given) as file:
-        try:
-            text = storage.unpacked(bytes(file.read()), given).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{given} is not UTF-8 text (byte {error.start}); give a list in UTF-8") from error
     name = given.rsplit("/", 1)[-1]
-    rows = enumerate(map(str.strip, _values(text, kind, given)), 1)
+    rows = enumerate(map(str.strip, _values(read_text_file(given, "list"), kind, given)), 1)
     return [Entry(kind, value, name, number) for number, value in rows if value]
 
 
-def _values(text: str, kind: str, where: str) -> Iterator[str]:
+def _values(text: str, kind: str, where: str) -> Iterable[str]:
     lines = text.splitlines()
-    first = next((line for line in lines if line.strip()), "")
+    first = next(filter(str.strip, lines), "")
+    separator = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
+    header = {name.strip().lower() for name in next(csv.reader([first], delimiter=separator), [])}
+    rows: Iterable[Mapping[str, Any]]
     if first.lstrip().startswith("{"):
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise InputError(f"{where}:{number} is no JSON ({error}); give a JSON object a line") from error
-                yield str(row.get(_column(list(row), kind, where)) or "")
-        return
-    dialect = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
-    header = [name.strip().lower() for name in next(csv.reader([first], delimiter=dialect), [])]
-    if set(header) & set(KINDS[kind]) and (len(header) > 1 or where.lower().split(".gz")[0].endswith(("csv", "tsv"))):
-        place = header.index(_column(header, kind, where))
+        rows = (row for _, row in json_objects(text, where))
+    elif header & set(KINDS[kind]) and (len(header) > 1 or where.lower().split(".gz")[0].endswith(("csv", "tsv"))):
         csv.field_size_limit(1 << 30)
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=dialect))[1:]
-        yield from (row[place] if len(row) > place else "" for row in rows)
+        table = io.StringIO(text[text.index(first) :], newline="")
+        rows = csv.DictReader(table, delimiter=separator, restkey="")
     else:
-        yield from ("" if line.lstrip().startswith("#") else line for line in lines)
+        return ("" if line.lstrip().startswith("#") else line for line in lines)
+    return (str(row.get(_column(list(row), kind, where)) or "") for row in rows)
 
 
 def _column(names: Sequence[str], kind: str, where: str) -> str:
-    found = [name for name in KINDS[kind] for theirs in names if theirs.lower() == name]
-    if not found and len(names) != 1:
-        raise InputError(
-            f"{where}: none of its columns ({', '.join(names)}) is one of {', '.join(KINDS[kind])}; "
-            f"rename the one that holds the {kind}"
-        )
-    return next(theirs for theirs in names if not found or theirs.lower() == found[0])
+    """Of the names of a row's columns the one that KINDS has first, or the only one."""
+    found = [theirs for name in KINDS[kind] for theirs in names if theirs.strip().lower() == name]
+    if found or len(names) == 1:
+        return [*found, *names][0]
+    raise InputError(
+        f"{where}: none of its columns ({', '.join(names)}) is one of {', '.join(KINDS[kind])}; "
+        f"rename the one that holds the {kind}"
+    )
 
 
 # ---------------------------------------------------------------- the record

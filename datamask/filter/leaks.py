@@ -7,11 +7,10 @@ What that means for a document is judged when all shards have been looked at (`c
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -24,6 +23,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.quarantine import score_columns
 from datamask.corpus.reading import ShardReading
+from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.errors import InputError
 from datamask.filter.word_rows import ROW, WordRows
 from datamask.pipeline import STAGES
@@ -178,11 +178,12 @@ def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
 
 def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, parts) of each item; of plain text each paragraph."""
-    text = _decoded(path)
+    text = read_text_file(path, "filter.decontaminate")
+    if not text.strip():
+        raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
     if any(f".{kind}" in path.rsplit("/", 1)[-1] for kind in ("jsonl", "json", "ndjson")):
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip():
-                yield number, _parts(line, number, path)
+        for number, row in json_objects(text, f"filter.decontaminate: {path}"):
+            yield number, _parts(row, number, path)
     else:
         number = 1
         for paragraph in re.split(r"(\n\s*\n)", text):
@@ -191,14 +192,8 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
             number += paragraph.count("\n")
 
 
-def _parts(line: str, number: int, path: str) -> dict[str, str]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"filter.decontaminate: {path}, line {number} is not JSON: {error}") from error
-    held = {name: row[name] for name in ("text", "question", "answer") if isinstance(row.get(name), str)} if (
-        isinstance(row, dict)
-    ) else {}  # fmt: skip
+def _parts(row: Mapping[str, Any], number: int, path: str) -> dict[str, str]:
+    held = {name: row[name] for name in ("text", "question", "answer") if isinstance(row.get(name), str)}
     if "question" in held:
         question = _AFTER.sub("", _BEFORE.sub("", held["question"]))
         answer = held.get("answer", "")
@@ -208,19 +203,7 @@ def _parts(line: str, number: int, path: str) -> dict[str, str]:
         return {name: text for name, text in found.items() if text.strip() and (answer or name == "question")}
     if "text" in held:
         return {"text": held["text"]}
-    there = ", ".join(sorted(row)) if isinstance(row, dict) else "no object"
     raise InputError(
-        f"filter.decontaminate: {path}, line {number} has {there or 'no fields'}; "
+        f"filter.decontaminate: {path}, line {number} has {', '.join(sorted(row)) or 'no fields'}; "
         "lines need `question` (and `answer`), or `text`, as strings"
     )
-
-
-def _decoded(path: str) -> str:
-    packed = storage.read_content(path)
-    try:
-        text = storage.unpacked(packed, path).decode("utf-8-sig")
-    except Exception as error:
-        raise InputError(f"filter.decontaminate: {path} cannot be read as UTF-8 text ({error})") from error
-    if not text.strip():
-        raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
-    return text

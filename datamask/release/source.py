@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.rows import corpus_rows
+from datamask.corpus.rows import documents_at
 from datamask.errors import DamagedFileError, InputError
 from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import recorded
@@ -122,10 +121,4 @@ class Source:
         :raises InputError: a file of the corpus cannot be read.
         """
         shards, config, _ = self.corpus
-        found: dict[Place, dict[str, Any]] = {}
-        for name in dict.fromkeys(name for name, _ in places):
-            if name in shards and config:
-                ids = sorted({chunk_id for shard, chunk_id in places if shard == name})
-                rows = corpus_rows(shards[name], config, np.array(ids, dtype=np.int64), names)
-                found.update(((name, chunk_id), row) for chunk_id, row in zip(ids, rows, strict=True))
-        return found
+        return documents_at(shards.values(), config, places, names) if config else {}

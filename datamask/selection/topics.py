@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import TOPIC
-from datamask.corpus.rows import corpus_rows
+from datamask.corpus.rows import documents_at
 from datamask.encoders.language_groups import language_groups
 from datamask.errors import InputError
 from datamask.maps import Mapper, groups, here
@@ -107,22 +107,20 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     if not len(sample):
         raise InputError("no document has a vector, so there are no topics; --set topics.make=off")
     count = max(1, min(wanted.count, len(sample) // LEAST))
-    languages, read = (np.empty(rows, object) for rows in (len(sample), min(len(sample), NAMING * count)))
-    places, parts = [], []
-    for number, files in enumerate(shards):
-        places.append(np.flatnonzero(sample[:, 0] == number))
-        if len(places[-1]):
-            parts.append(vectors_of(required(files.embeddings).path)[sample[places[-1], 1]])
-            for name, values in (("language", languages), ("text", read)):
-                own = places[-1][places[-1] < len(values)]
-                found = corpus_rows(files.shard, state.config, sample[own, 2], [name])
-                values[own] = [row.get(name) for row in found]
-    vectors = np.concatenate(parts).astype(np.float32)[np.argsort(np.concatenate(places))]
+    corpus, places = [files.shard for files in shards], [(shards[n].shard.name, row) for n, _, row in sample.tolist()]
+    stated = documents_at(corpus, state.config, places, ["language"])
+    languages = np.array([stated[place].get("language") for place in places], object)
+    read = documents_at(corpus, state.config, places[: NAMING * count], ["text"])
+    texts = [read[place]["text"][:CHARACTERS] for place in places[: NAMING * count]]
+    by_shard = [sample[sample[:, 0] == number, 1] for number in range(len(shards))]
+    held = zip(shards, by_shard, strict=True)
+    parts = [vectors_of(required(files.embeddings).path)[own] for files, own in held if len(own)]
+    order = np.argsort(sample[:, 0], kind="stable")
+    vectors = np.concatenate(parts).astype(np.float32)[np.argsort(order)]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     unit = torch.from_numpy(vectors)
     centroids = spherical_kmeans(unit, count, torch.Generator().manual_seed(wanted.seed)).numpy()
     topic = nearest(vectors, centroids)
-    texts = [text[:CHARACTERS] for text in read]
     rows = [_described(unit[topic == n], languages[topic == n]) for n in range(count)]
     names = name_topics(texts, topic[: len(texts)], count)
     columns = [names, *map(list, zip(*rows, strict=True)), centroids.tolist()]

@@ -10,15 +10,15 @@ up to PASSAGE bytes. Packed files (.gz, .bz2, .xz, .zst) are read as they are.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 
+from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.errors import InputError
-from datamask.storage import open_input, storage_errors, unpacked
 
 BETWEEN = b"\n\n"  # before every document and every item
 BYTES = 65_536  # of a target that are read: its items drawn in an order of their own
@@ -123,16 +123,9 @@ def _name(path: str) -> str:
 
 
 def _items(path: str) -> list[Item]:
-    with storage_errors(path), open_input(path) as stream:
-        packed = stream.read()
-    try:
-        text = unpacked(packed, path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"target {path} is not UTF-8 text (byte {error.start}); convert or drop it") from error
-    except Exception as error:
-        raise InputError(f"target {path} cannot be unpacked ({error}); copy it again") from error
+    text = read_text_file(path, "target")
     if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
-        items = [_item(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        items = [_item(path, number, row) for number, row in json_objects(text, f"target {path}")]
     else:
         items = [Item(passage) for passage in _passages(text)]
     if not any(item.whole.strip() for item in items):
@@ -140,12 +133,7 @@ def _items(path: str) -> list[Item]:
     return [item for item in items if item.whole.strip()]
 
 
-def _item(path: str, number: int, line: str) -> Item:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"target {path}, line {number}: not JSON ({error})") from error
-    row = row if isinstance(row, dict) else {}
+def _item(path: str, number: int, row: Mapping[str, Any]) -> Item:
     if isinstance(row.get("question"), str) and isinstance(row.get("answer"), str):
         return Item(row["question"].encode("utf-8", "replace"), row["answer"].encode("utf-8", "replace"))
     if isinstance(row.get("text"), str):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.config import Config
-from datamask.corpus.rows import corpus_rows
+from datamask.corpus.rows import documents_at
 from datamask.errors import InputError
 from datamask.selection.candidates import Candidates
 from datamask.stages import ShardFiles
@@ -139,12 +139,9 @@ def _texts(
     both: Sequence[ShardFiles], candidates: Sequence[Candidates], rows: np.ndarray, config: Config
 ) -> tuple[list[bytes], list[str]]:
     """The texts and the names of some candidates, by their places among all, ascending."""
-    texts, names, first = [], [], 0
-    for files, own in zip(both, candidates, strict=True):
-        here = rows[(rows >= first) & (rows < first + len(own))] - first
-        ids = own.chunk_id[own.index[here]]
-        rows_ = corpus_rows(files.shard, config, ids, ["text"])
-        texts += [(row.get("text") or "").encode("utf-8", "replace") for row in rows_]
-        names += [f"{files.shard.name}:{chunk_id}" for chunk_id in ids]
-        first += len(own)
-    return texts, names
+    number = np.repeat(np.arange(len(both)), [len(own) for own in candidates])[rows]
+    ids = np.concatenate([own.chunk_id[own.index] for own in candidates])[rows]
+    places = [(both[place].shard.name, chunk_id) for place, chunk_id in zip(number, ids.tolist(), strict=True)]
+    found = documents_at([files.shard for files in both], config, places, ["text"])
+    texts = [(found[place].get("text") or "").encode("utf-8", "replace") for place in places]
+    return texts, [f"{shard}:{chunk_id}" for shard, chunk_id in places]

@@ -50,7 +50,7 @@ def test_a_limit_takes_items_in_an_order_of_their_own_not_the_first(tmp_path):
         ("a.jsonl", b"", "a.jsonl is empty"),
         ("a.txt", b" \n\n ", "a.txt is empty"),
         ("a.jsonl", b'{"question": "x"}\n', "line 1: has question; a target's lines need `question` and `answer`"),
-        ("a.jsonl", b'{"text": "x"}\n{"te', "line 2: not JSON"),
+        ("a.jsonl", b'{"text": "x"}\n{"te', "line 2 is not JSON"),
         ("a.jsonl", b"[1]\n", "line 1: has no fields"),
         ("a.jsonl", b'{"text": "x"}\n', "target a has 1 items that hold text"),
         ("a.txt", b"\xff\xfe\x00", "a.txt is not UTF-8"),

@@ -9,8 +9,7 @@ Files are those the judge takes: JSON lines with `question` and `answer`, or wit
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -21,6 +20,7 @@ from fsspec.utils import infer_compression
 
 from datamask import storage
 from datamask.config import ResolvedSelect
+from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
 from datamask.selection.sparse_rows import stack_rows
@@ -176,35 +176,15 @@ def read_words(
 
 
 def _read(path: str) -> Iterable[str]:
-    try:
-        with storage.open_input(path) as file:
-            raw = file.read()
-    except FileNotFoundError as error:
-        raise InputError(f"select.target: no such file: {path}") from error
-    except IsADirectoryError as error:
-        raise InputError(f"select.target: {path} is a folder; name the files in it") from error
-    text = _decoded(raw, path)
+    text = read_text_file(path, "select.target")
     named = path.rsplit(".", 1)[0] if infer_compression(path) else path
     if not named.endswith((".jsonl", ".json", ".ndjson")):
         return text.split("\n\n")
-    return [_item(line, number, path) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return [_item(row, number, path) for number, row in json_objects(text, f"select.target: {path}")]
 
 
-def _decoded(raw: bytes, path: str) -> str:
-    try:
-        return storage.unpacked(raw, path).decode("utf-8-sig")
-    except Exception as error:
-        raise InputError(f"select.target: {path} cannot be read as text ({error}); it must be UTF-8") from error
-
-
-def _item(line: str, number: int, path: str) -> str:
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"select.target: {path}, line {number} is not JSON: {error}") from error
-    if isinstance(found, dict):
-        parts = [found.get(name) for name in ("text", "question", "answer")]
-        held = [part for part in parts if isinstance(part, str)]
-        if held:
-            return " ".join(held)
-    raise InputError(f"select.target: {path}, line {number} has neither text nor question and answer")
+def _item(row: Mapping[str, Any], number: int, path: str) -> str:
+    held = [row[name] for name in ("text", "question", "answer") if isinstance(row.get(name), str)]
+    if not held:
+        raise InputError(f"select.target: {path}, line {number} has neither text nor question and answer")
+    return " ".join(held)
