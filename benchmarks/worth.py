@@ -35,9 +35,9 @@ from datamask.storage import expand_patterns
 from datamask.study.choices import _junk
 from datamask.study.coder import mean_bits
 from datamask.study.network import Network, Size
+from datamask.study.run import Settings
 from datamask.study.targets import Target, cut_texts, read_targets
 from datamask.study.worth import find_worth
-from datamask.study.worth_judged import WorthJudging
 
 BASE = {  # documents of the release's pool, by source
     "arxiv_abstracts": 900,
@@ -54,7 +54,7 @@ OLD, NEW = 900_000, 200_000  # bytes that are read of the release's choice and o
 READS = 3  # networks that say the truth, each from other orders of these
 PAIRS = 2  # readings of the network that is asked, as one of `find_worth` is, about the items given to it
 ITEMS = 48_000  # bytes of a set, half of which `find_worth` is given
-JUDGING = WorthJudging(("coder", "n-grams"), bytes=OLD + NEW)
+JUDGING = Settings(bytes=OLD + NEW)
 
 
 def additions(table: pa.Table, base: np.ndarray) -> dict[str, list[str]]:

@@ -14,13 +14,12 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.corpus.text_files import json_objects, read_text_file
@@ -158,8 +157,7 @@ def write_rows(out: str, rows: Sequence[Mapping[str, Any]]) -> None:
     unique = {(row["kind"], row["value"]): row for row in reversed(rows)}
     table = pa.Table.from_pylist([dict(row) for _, row in sorted(unique.items())], SCHEMA)
     name = storage.key("forgotten", sorted(map(list, unique)))
-    with storage.publish(storage.join(out, FOLDER, f"{name}.parquet")) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    storage.write_output(storage.join(out, FOLDER, f"{name}.parquet"), name, SCHEMA, [table])
 
 
 def digest_of(out: str) -> str | None:
@@ -236,28 +234,25 @@ class Requests:
 
         :param documents: those of READ that there are.
         """
-        found = np.full(documents.num_rows, -1, np.int64)
+        asked = [np.full(documents.num_rows, -1)]
         if "id" in documents.column_names:
-            self._take(found, "ids", _joined(documents["id"]))
+            asked.append(self._entries("ids", _joined(documents["id"])))
         if "url" in documents.column_names:
             addresses, hosts = normalise_addresses(_joined(documents["url"]))
-            self._take(found, "urls", addresses)
-            values, entries = self._values["domains"]
-            named = dict(zip(values.to_pylist(), entries.tolist(), strict=True))
-            known = hosts.dictionary.to_pylist()
-            of_host = [next((named[domain] for domain in domains_of(host) if domain in named), -1) for host in known]
-            codes = hosts.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-            found = np.where(found < 0, np.array([*of_host, -1], np.int64)[codes], found)
+            named = dict(zip(*(each.tolist() for each in self._values["domains"]), strict=True))
+            known = [
+                next((named[domain] for domain in domains_of(host) if domain in named), -1)
+                for host in hosts.dictionary.to_pylist()
+            ]
+            asked += [self._entries("urls", addresses), np.array([*known, -1])[hosts.indices.fill_null(-1)]]
         if "text_hash" in documents.column_names:  # last: texts of what is named otherwise are among them
-            self._take(found, "texts", _joined(documents["text_hash"], pa.binary(16)))
-        return found
+            asked.append(self._entries("texts", _joined(documents["text_hash"], pa.binary(16))))
+        return reduce(lambda found, more: np.where(found < 0, more, found), asked)
 
-    def _take(self, found: np.ndarray, kind: str, column: pa.Array) -> None:
+    def _entries(self, kind: str, column: pa.Array) -> np.ndarray:
+        """(n,) int64: the entry that each value is; -1: none."""
         values, entries = self._values[kind]
-        if len(values):
-            place = pc.fill_null(pc.index_in(column, value_set=values), -1).to_numpy()
-            new = (found < 0) & (place >= 0)
-            found[new] = entries[place[new]]
+        return np.append(entries, -1)[pc.index_in(column, value_set=values).fill_null(-1)]
 
     # ------------------------------------------------------------ copies by samples
 

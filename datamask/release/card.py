@@ -14,6 +14,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from datamask import storage
 from datamask.config import Config, ResolvedSelect, to_yaml, validate
 from datamask.errors import several
+from datamask.release.printing import size
 from datamask.release.release_folder import CARD, Picture, Staged
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
@@ -52,15 +53,19 @@ def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Pict
     storage.write_content(storage.join(staged.folder, CARD), text)
 
 
-def template_environment() -> Any:
-    """What renders a release's Markdown. `n` writes a number with its thousands parted."""
+def render_template(file: str, /, **facts: Any) -> str:
+    """A text of a release from its template, a file below this package; a name in it that is no fact is an error.
+
+    Filters: `n` writes a number with its thousands parted, `size` bytes, `cell` values of the corpus (`one_line`).
+    """
     from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
 
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters["n"] = lambda value: f"{value:,}"
-    return environment
+    environment.filters.update(n=lambda value: f"{value:,}", size=size, cell=lambda text: one_line(str(text)))
+    template = resources.files("datamask.release").joinpath(file).read_text("utf-8")
+    return environment.from_string(template).render(facts)
 
 
 def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
@@ -68,9 +73,8 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
     settings = validate(draft["settings"])
     total = draft["conservation"]["total"]
     provenance = draft["provenance"]
-    source = resources.files("datamask.release").joinpath("card.md.j2").read_text("utf-8")
-    template = template_environment().from_string(source)
-    body = template.render(
+    body = render_template(
+        "card.md.j2",
         name=settings.release.name,
         total=total,
         select=settings.selection,

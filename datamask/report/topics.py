@@ -19,9 +19,7 @@ def topic_rows(all_files: Sequence[ShardFiles], groups: GroupCounts) -> list[dic
 
     :param groups: exact counts by topic over all rows.
     """
-    facts = next((files.topics.facts for files in all_files if files.topics), None)
-    if facts is None:
-        return []
+    facts = next((files.topics.facts for files in all_files if files.topics), {"topics": ()})
     topics = {topic["name"]: topic for topic in facts["topics"]}
     named = [place for place, value in enumerate(groups.values) if value in topics]
     counts = {"documents": groups.count()[named], "selected": groups.count("selected")[named]}

@@ -107,16 +107,15 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     if not len(sample):
         raise InputError("no document has a vector, so there are no topics; --set topics.make=off")
     count = max(1, min(wanted.count, len(sample) // LEAST))
-    corpus, places = [files.shard for files in shards], [(shards[n].shard.name, row) for n, _, row in sample.tolist()]
+    number, row, chunk_id = sample.T
+    places = [(shards[n].shard.name, one) for n, one in zip(number, chunk_id.tolist(), strict=True)]
+    corpus, named = [files.shard for files in shards], places[: NAMING * count]
     stated = documents_at(corpus, state.config, places, ["language"])
     languages = np.array([stated[place].get("language") for place in places], object)
-    read = documents_at(corpus, state.config, places[: NAMING * count], ["text"])
-    texts = [read[place]["text"][:CHARACTERS] for place in places[: NAMING * count]]
-    by_shard = [sample[sample[:, 0] == number, 1] for number in range(len(shards))]
-    held = zip(shards, by_shard, strict=True)
-    parts = [vectors_of(required(files.embeddings).path)[own] for files, own in held if len(own)]
-    order = np.argsort(sample[:, 0], kind="stable")
-    vectors = np.concatenate(parts).astype(np.float32)[np.argsort(order)]
+    read = documents_at(corpus, state.config, named, ["text"])
+    texts = [read[place]["text"][:CHARACTERS] for place in named]
+    parts = [vectors_of(required(shards[n].embeddings).path)[row[number == n]] for n in np.unique(number)]
+    vectors = np.concatenate(parts).astype(np.float32)[np.argsort(np.argsort(number, kind="stable"))]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     unit = torch.from_numpy(vectors)
     centroids = spherical_kmeans(unit, count, torch.Generator().manual_seed(wanted.seed)).numpy()

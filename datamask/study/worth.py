@@ -38,8 +38,8 @@ from datamask.selection.candidates import Candidates, gather_pool, read_candidat
 from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.selection.topics import model_path
 from datamask.stages import ShardFiles, recorded, required
-from datamask.study.run import Tell
-from datamask.study.worth_judged import JudgedWorth, WorthJudging, judge_worth
+from datamask.study.run import Settings, Tell
+from datamask.study.worth_judged import JudgedWorth, judge_worth
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself
 DECISIONS = {"filter", "duplicates", "copies"}  # over old and new, before the choice
@@ -99,7 +99,7 @@ def find_worth(
     new: Sequence[str],
     against: str,
     targets: Sequence[str] = (),
-    judging: WorthJudging = WorthJudging(),
+    judging: Settings = Settings(),
     work: str | None = None,
     progress: Tell = lambda line: None,
 ) -> Worth:
@@ -108,6 +108,7 @@ def find_worth(
     :param new: files, folders or globs.
     :param against: an output folder of `datamask curate`, whose work/ is still there.
     :param targets: files of texts that judges read after the release's choice with the new documents and without.
+    :param judging: what judges read: see `worth_judged.judge_worth`.
     :param work: a folder for what is computed, so that a second call finds it; None: one that goes afterwards.
     :raises InputError: no release there, its work/ is gone or of another run, or `new` cannot be read.
     :raises ConfigError: the release's choice is made shard by shard, or its settings name code that may not run.

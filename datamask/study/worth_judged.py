@@ -7,7 +7,7 @@ for any judge to hear, and which documents of it are chosen is told by the choic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,16 +31,6 @@ REPEATED = 4  # times that a new text is read at most: so often repeats teach li
 READS = 4  # of either, in pairs that have the rest of the choice in common
 NETWORK = "tiny"  # its size; it begins with half of the text that the choice leaves, of which no draw takes any
 DRAWN = 3  # times the tokens read of the choice, of the documents that random draws are taken from
-
-
-@dataclass(frozen=True)
-class WorthJudging:
-    """What judges read: see `datamask judge`."""
-
-    judges: tuple[str, ...] = ("coder", "n-grams")
-    bytes: int | None = None  # of each reading; None: the release's choice, at most `MOST_BYTES`
-    draws: int = 8  # random ones, for the controls
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,23 +66,24 @@ def judge_worth(
     chosen: Sequence[np.ndarray],
     config: Config,
     targets: Sequence[str],
-    judging: WorthJudging,
+    settings: Settings,
     progress: Tell,
 ) -> JudgedWorth:
     """
     :param both: the old shards, then the new; candidates: theirs.
     :param chosen: of each old shard's candidates, how often each is taken by a choice from the old alone.
+    :param settings: `bytes` of None: the release's choice, at most `MOST_BYTES`; pools and size have no say.
 
     :raises ConfigError: an unknown judge, or too few draws.
     :raises InputError: bad targets, or a choice smaller than the bytes asked for.
     """
-    settings = Settings(pools=1, draws=judging.draws, judges=judging.judges, size=NETWORK, seed=judging.seed)
+    settings = replace(settings, pools=1, size=NETWORK)
     check_settings(settings)
-    asked = read_targets(expand_patterns(targets), settings.target_bytes, judging.seed)
-    generator = np.random.default_rng([judging.seed, 83])
+    asked = read_targets(expand_patterns(targets), settings.target_bytes, settings.seed)
+    generator = np.random.default_rng([settings.seed, 83])
     counts, first = np.concatenate(chosen), len(chosen)
     tokens = [np.concatenate([one.tokens for one in part]) for part in (candidates[:first], candidates[first:])]
-    most = judging.bytes or MOST_BYTES
+    most = settings.bytes or MOST_BYTES
     taken = _some(np.flatnonzero(counts), tokens[0], most, generator)
     rows = np.union1d(taken, _some(np.arange(len(counts)), tokens[0], DRAWN * most, generator))
     progress("reading what judges read")
@@ -103,21 +94,21 @@ def judge_worth(
     in_choice = np.where(np.isin(rows, taken), counts[rows], 0)
     size, new_size = bytes_of(pool, in_choice), bytes_of(new, np.ones(len(new)))
     begins = np.zeros(len(pool), bool)
-    begins[np.flatnonzero(in_choice == 0)[::2]] = "network" in judging.judges
+    begins[np.flatnonzero(in_choice == 0)[::2]] = "network" in settings.judges
     drawn, before = ([text for text, own in zip(pool, begins, strict=True) if own == which] for which in (False, True))
     pool_size = bytes_of(drawn, np.ones(len(drawn)))
     held = min(size, int(pool_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
-    limit = judging.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
+    limit = settings.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
     if limit > held:
         raise InputError(f"--bytes {limit:,} is more than the release's choice can give; ask for at most {held:,}")
     added = min(int(SHARE * limit), REPEATED * new_size)
     old, repeated = [pool[row] for row in rows_of(in_choice).tolist()], new * REPEATED
     told = []
     for judge, draws, _ in judges_of(settings, pool, before):
-        heard = read_choices(judge, [(drawn, {})], kept, limit, draws, settings.controls, judging.seed, progress)
+        heard = read_choices(judge, [(drawn, {})], kept, limit, draws, settings.controls, settings.seed, progress)
         read: dict[str, list[Draw]] = {WITH: [], WITHOUT: []}
         for number in range(READS):
-            seed = [judging.seed, number]
+            seed = [settings.seed, number]
             read[WITHOUT].append(judge.read(cut_texts(old, limit, seed), kept))
             both_parts = cut_texts(old, limit - added, seed) + cut_texts(repeated, added, seed)
             read[WITH].append(judge.read(both_parts, kept))

@@ -24,7 +24,10 @@ from datamask.filter.filters import filter_corpus
 from datamask.maps import Threads, here
 from datamask.release import export, publish
 from datamask.release.release_folder import find_release
-from datamask.release.tokens import LAYOUTS, TokenOptions, verify_tokens, write, write_tokens
+from datamask.release.tokens import write
+from datamask.release.tokens.check import verify_tokens
+from datamask.release.tokens.layouts import LAYOUTS
+from datamask.release.tokens.write import TokenOptions, write_tokens
 from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, released, settings
 
 END = "<|endoftext|>"
@@ -257,7 +260,8 @@ import os, sys
 from datamask import storage
 from datamask.maps import here
 from datamask.release.release_folder import find_release
-from datamask.release.tokens import TokenOptions, write, write_tokens
+from datamask.release.tokens import write
+from datamask.release.tokens.write import TokenOptions, write_tokens
 write.ITEM_BYTES = 1
 left, publish = [int(sys.argv[4])], storage.publish
 def dying(url, durable=True):

@@ -16,8 +16,9 @@ from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
 from datamask.run import curate
+from datamask.study.run import Settings
 from datamask.study.worth import Worth, find_worth
-from datamask.study.worth_judged import JudgedWorth, JudgeSays, WorthJudging
+from datamask.study.worth_judged import JudgedWorth, JudgeSays
 from datamask.study.worth_page import lead, write_worth
 from tests.flows.conftest import SMALL, documents, write_shard
 
@@ -110,7 +111,7 @@ def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path,
     assert set(judged["coder"]["controls"]) == {"A/A", "words shuffled", "planted junk"}
     assert (tmp_path / "to" / "worth.md").read_text().startswith("# Worth\n\n" + told["says"])
 
-    network = WorthJudging(judges=("network",))
+    network = Settings(judges=("network",))
     [heard] = find_worth([str(added)], str(out), [str(tmp_path / "quiz.jsonl")], network).judged.judges
     assert heard.judge == "network, tiny" and heard.controls.keys() == judged["coder"]["controls"].keys()
 
@@ -124,9 +125,7 @@ def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match="no release at"):
         find_worth([str(added)], str(tmp_path))
     with pytest.raises(ConfigError, match="unknown|valid"):
-        from datamask.study.worth_judged import WorthJudging
-
-        find_worth([str(added)], str(out), [str(added)], WorthJudging(("oracle",)))
+        find_worth([str(added)], str(out), [str(added)], Settings(judges=("oracle",)))
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,8 @@ def _inputs(sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     files: dict[str, dict[str, int]] = {}  # an input's files, with their bytes
     rows: Counter[str] = Counter()
     for source in sources:
-        head, _, rest = source["path"].partition("://")
-        parts = rest.split("/") if rest else source["path"].split("/")
-        name = f"hf://{'/'.join(parts[:3])}" if head == "hf" else (parts[-2] if len(parts) > 1 else parts[0])
+        parts = source["path"].split("/")
+        name = "/".join(parts[:5]) if parts[0] == "hf:" else parts[-2:][0]
         files.setdefault(name, {})[source["path"]] = source["bytes"] or 0
         rows[name] += source["rows"]
     return [

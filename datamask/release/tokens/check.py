@@ -21,15 +21,7 @@ from datamask.release.merge import schema_of
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS, read_documents
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, tokenizer_of
-from datamask.release.tokens.write import (
-    RECORD,
-    TOKENIZER,
-    Tokens,
-    cut_bounds,
-    order_keys,
-    read_record,
-    tokenised_rows,
-)
+from datamask.release.tokens.write import RECORD, TOKENIZER, Tokens, cut_bounds, order_keys, read_record, tokenised_rows
 
 ROW_BITS = 40  # of a document's number: its shard's number, then its row
 
@@ -67,14 +59,13 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
     layout = LAYOUTS[done.layout]
     if (tokenizer.said, layout.width(tokenizer.vocabulary)) != (dict(done.tokenizer), done.width):
         return [*found, f"{TOKENIZER} is not the tokenizer that {RECORD} names"]
-    expected = _expected(done, release, tokenizer)
-    bounds, sums = cut_bounds(expected["order"], done.cuts), np.zeros(2, np.int64)
-    for cut in range(done.cuts):
-        wanted = expected["tokens"][bounds[cut] : bounds[cut + 1]]
-        path, index = (f"tokens_{cut:05d}{ending}" for ending in (layout.tokens, layout.index))
+    known, sums = listed.keys() & there, np.zeros(2, np.int64)
+    for cut, wanted in enumerate(_expected(done, release, tokenizer)):
+        stem = f"tokens_{cut:05d}"
+        path, index = stem + layout.tokens, stem + layout.index
         if not len(wanted) and not {path, index} & there:
             continue
-        if not {path, index} <= listed.keys() & there:
+        if not {path, index} <= known:
             found.append(f"{path}: {len(wanted):,} documents are missing with it")
             continue
         try:
@@ -83,12 +74,9 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
             found.append(f"{path}: {error}")
             continue
         found += [f"{path}: {problem}" for problem in _differences(_hashes(ids, lengths), wanted)]
-        others = layout.beside(len(ids), done.width, tokenizer.name)
-        found += [
-            f"tokens_{cut:05d}{ending} does not describe {path}"
-            for ending, data in others.items()
-            if f"tokens_{cut:05d}{ending}" in listed.keys() & there and content(f"tokens_{cut:05d}{ending}") != data
-        ]
+        for ending, data in layout.beside(len(ids), done.width, tokenizer.name).items():
+            if stem + ending in known and content(stem + ending) != data:
+                found.append(f"{stem}{ending} does not describe {path}")
         if (listed[path].get("documents"), listed[path].get("tokens")) != (len(lengths), len(ids)):
             found.append(f"{RECORD}: documents or tokens of {path} are not what it holds")
         sums += len(lengths), len(ids)
@@ -97,8 +85,8 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
     return found
 
 
-def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -> dict[str, np.ndarray]:
-    """`order` uint64 and `tokens` uint64, a hash, of every copy of every document that decisions chose, in order."""
+def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -> list[np.ndarray]:
+    """Of each file uint64 [documents], hashes of the tokens: every copy of every chosen document, in order."""
     manifest = release.manifest()
     repeated = REPEAT.name in schema_of(manifest["settings"]).names
     numbers = {shard: number for number, shard in enumerate(sorted(manifest["conservation"]["shards"]))}
@@ -121,7 +109,7 @@ def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -
             hashes[place[place >= 0]] = _hashes(pieces, lengths)[place >= 0]
     order = np.concatenate(orders)
     ranks = np.argsort(order, kind="stable")
-    return {"order": order[ranks], "tokens": np.repeat(hashes, np.concatenate(times))[ranks]}
+    return np.split(np.repeat(hashes, np.concatenate(times))[ranks], cut_bounds(order[ranks], done.cuts)[1:-1])
 
 
 def _hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

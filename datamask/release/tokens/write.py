@@ -245,7 +245,7 @@ def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
     layout, stem, lengths = LAYOUTS[plan.layout], f"tokens_{cut:05d}", documents["length"][ranks].astype(np.int64)
     little = np.ascontiguousarray(tokens, np.dtype(plan.width).newbyteorder("<"))
     laid = (little[starts[rank] : ends[rank]].data for rank in ranks)
-    whole = chain([layout.header(len(tokens), plan.width)], laid)
+    whole: Iterable[bytes | memoryview] = chain([layout.header(len(tokens), plan.width)], laid)
     beside = layout.beside(len(tokens), plan.width, state.tokenizer.name)
     beside = {layout.index: layout.render_index(lengths, plan.width), **beside}
     made = {layout.tokens: whole, **{ending: [data] for ending, data in beside.items()}}
