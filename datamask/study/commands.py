@@ -104,9 +104,9 @@ def worth(
     from datamask.report import terminal
     from datamask.study import study_terminal, worth_page
     from datamask.study import worth as asking
-    from datamask.study.run import CHEAP, Settings
 
-    judging = Settings(judges=tuple(dict.fromkeys(judges or CHEAP)), bytes=bytes_, draws=draws)
+    chosen = tuple(dict.fromkeys(judges or asking.Settings.judges))
+    judging = asking.Settings(judges=chosen, bytes=bytes_, draws=draws)
     with terminal.progress_line() as line:
         found = asking.find_worth(new, against, targets or [], judging, to, line)
     paths = worth_page.write_worth(to, found) if to else {}

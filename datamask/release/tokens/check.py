@@ -31,7 +31,8 @@ def verify_tokens(folder: str, release: ReleaseFolder) -> list[str]:
     try:
         done = read_record(folder.rstrip("/"))
         if done is None:
-            return [f"{folder} has no {RECORD}: it is unfinished, or no folder of tokens; run `datamask tokens` again"]
+            said = "it is unfinished, or not the folder that `datamask tokens` names at its end; run that again"
+            return [f"{folder} has no {RECORD}: {said}"]
         return [printable(f"{folder}: {problem}") for problem in _problems(done, release)]
     except DatamaskError as error:
         return [one_line(error)]

@@ -69,7 +69,7 @@ def tokenizer_of(name: str, text: str, configured: str | None, end: str | None) 
         what = f"has no token {end}" if end else "names no token that ends a document"
         raise ConfigError(
             f"tokenizer {name} {what}; give one that it has: --end-token TOKEN "
-            f"(its special ones: {', '.join(special) or 'none, so any other'})",
+            f"({'its special ones: ' + ', '.join(special) if special else 'it has no special ones, so any will do'})",
             valid=special,
             next=["--end-token"],
         )
