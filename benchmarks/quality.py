@@ -128,7 +128,7 @@ def quality(rows: list[dict[str, Any]], folder: str) -> None:
     chosen = np.flatnonzero(wcxb | lines)
     some = [texts[i] for i in chosen]
     vectors = static_vectors(some, [texts[i] for i in np.random.default_rng(0).permutation(len(texts))], folder)
-    signals, heuristic = heuristics(some)
+    _, heuristic = heuristics(some)
     length = np.array([len(text) for text in some], dtype=np.float64)
     print(f"\n{'':38}{'wcxb AUC':>22}{'GPT-4 lines Spearman':>24}{'Spearman with length':>22}")
     tasks: list[tuple[np.ndarray, Labels]] = [
@@ -139,7 +139,8 @@ def quality(rows: list[dict[str, Any]], folder: str) -> None:
     folds = []
     for inputs, name in ((None, "probe, signals"), (vectors, "probe, signals + static embedding")):
         for mask, labels in tasks:
-            part = features(None if inputs is None else inputs[mask], signals[mask])
+            documents = Documents(np.arange(mask.sum()), [some[i] for i in np.flatnonzero(mask)])
+            part = features(None if inputs is None else inputs[mask], documents)
             predicted, fold = out_of_fold(part, labels, 0, "benchmark")
             predictions.setdefault(name, []).append(predicted)
             folds.append(fold)
