@@ -28,6 +28,7 @@ FEWEST = 20  # a document with fewer is as if it had so many, the others in no l
 CODE = "code"
 _CODE = 0.5  # probability from which a document is source code
 OTHER = "other "  # begins the names of groups of scripts
+ANY = OTHER + "scripts"  # of those that have few documents
 _BITS = 18
 
 
@@ -144,21 +145,18 @@ def fit_language_models(
             if name and share[document] <= _CODE:
                 stated.setdefault(name, []).append(_words_of(words, document))
     texts = {name: stated[name] for name in sorted(stated) if len(stated[name]) >= LEAST}
-    first = _of(texts, {}, len(texts))
+    first = _of(texts, {CODE: [], ANY: []})
     others: dict[str, list[np.ndarray]] = {}
-    names = [*texts, CODE]
     for words, langs, share in zip(batches, given, code, strict=True):
         number = _scripts(words, np.ones(len(words), bool))
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
                 name = CODE if group == len(texts) else OTHER + tables().scripts[number[document]]
                 others.setdefault(name, []).append(_words_of(words, document))
-    rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
-    final = {
-        **rest,
-        OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]],
-    }
-    return _of(texts, {CODE: others.get(CODE, []), **final}, len(names) - 1)
+    programs = others.pop(CODE, [])
+    scripts = {name: others[name] for name in sorted(others) if len(others[name]) >= LEAST}
+    rest = [one for name in sorted(others) if name not in scripts for one in others[name]]
+    return _of(texts, {CODE: programs, **scripts, ANY: rest})
 
 
 def _words_of(words: BatchWords, document: int) -> np.ndarray:
@@ -166,18 +164,16 @@ def _words_of(words: BatchWords, document: int) -> np.ndarray:
     return words.hashes[mine][words.is_word[mine]]
 
 
-def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]], languages: int) -> Languages:
-    everything = {**texts, **others} if others else {**texts, CODE: [], OTHER + "scripts": []}
+def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]]) -> Languages:
+    """The groups of languages and of what is in none, of the words of the documents of each."""
+    everything, languages, nothing = {**texts, **others}, len(texts), np.zeros(0, np.uint64)
     totals, tops, profiles = [], [], []
     for hashes in everything.values():
-        joined = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
-        keys, documents = np.unique(
-            np.concatenate([unique_sorted(one) for one in hashes]) if hashes else joined, return_counts=True
-        )
+        keys, documents = np.unique(np.concatenate([nothing, *map(unique_sorted, hashes)]), return_counts=True)
         order = np.argsort(-documents, kind="stable")
         tops.append(keys[order[:FREQUENT]])
         profiles.append(keys[order[:PROFILE]])
-        totals.append(joined)
+        totals.append(np.concatenate([nothing, *hashes]))
     vocabulary = np.unique(np.concatenate(profiles))
     slots = _slot(vocabulary)
     vocabulary = vocabulary[np.diff(slots, prepend=-1) != 0]  # sorted, so equal slots are neighbours
