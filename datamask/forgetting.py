@@ -41,11 +41,12 @@ def forget_lists(
     entries = [entry for kind, given in lists.items() for each in given for entry in forgotten.read_list(each, kind)]
     left_out = forgotten.record_entries(out, entries)
     if entries and len(left_out) == len(entries):
-        raise InputError(f"none of {several(len(entries), 'entry', 'entries')} names a page, a site or a document")
+        what = f"none of {several(len(entries), 'entry', 'entries')} names a page, a site or a document"
+        raise InputError(f"{what} ({some(left_out, 5)}); a site is given as example.com")
     if forgotten.digest_of(out) is None:
         raise ConfigError("nothing is to be forgotten; give --urls, --domains, --ids or --texts")
     if not forgotten.is_pending(out):
-        return unchanged(last, f"release {last.version} was made without all that is named")
+        return unchanged(last, f"release {last.version} holds nothing of what is named")
     manifest, work = last.manifest(), storage.join(out, "work")
     settings = change_settings(validate(over_release(manifest["settings"], None)), run={"allow_loss": allow_loss})
     with engine(settings) as stages:

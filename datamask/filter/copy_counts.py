@@ -1,9 +1,9 @@
 """How many verified copies each document has, and from how many sources and dumps: the stage `copies`.
 
 A document that stays and all that fell to it as the same text or as a near-duplicate are copies of one another; parts
-of longer texts are none. Each of them is given the group's numbers, whichever of them stays. What a condition or a
-scorer makes of these numbers is told here too, since both are asked before duplicates are known; and what has to be
-forgotten (`forgotten`), since that takes the copies with it.
+of longer texts are none. Each of them is given the group's numbers, whichever of them stays. Conditions and scorers
+that read these numbers are applied here, because duplicates have to be known first. So is the record of what must be
+forgotten (`forgotten`), because a forgotten document takes its copies with it.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _quotas(config: Config) -> list[str]:
 
 
 def _forgotten(handed: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
-    """(G,) HIT, ascending: the groups that a request names a document of, and those of which a document holds one of
-    these documents or lies in one; with the first entry of each."""
+    """(G,) HIT, ascending: the groups that must be forgotten, each with its first entry. A request names one of their
+    documents, or one of their documents holds such a document or lies in one."""
     hits, held = (np.concatenate([each.read(name)[0] for each in handed]) for name in ("hits", "held"))
     hits["document"] = lowest[hits["document"]]
     hits = hits[np.argsort(hits["document"], kind="stable")]
@@ -157,7 +157,8 @@ def _forgotten(handed: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
 
 
 def read_members(state: Counting, group: Group) -> Handed:
-    """The documents that are compared, with source and dump; their texts' hashes, dealt to parts; pairs that fell."""
+    """Writes the compared documents with source and dump, and their texts' hashes, dealt to parts; hands on the pairs
+    that duplicates found, and the documents that a request names."""
     found, hashed, hits = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, HIT)]
     pairs: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # copies; of which one is in the other
     requests, (number, shards) = load_requests(state.work), group
@@ -191,8 +192,8 @@ def read_members(state: Counting, group: Group) -> Handed:
 
 
 def named_documents(files: ShardFiles, config: Config, requests: Requests, schema: pa.Schema) -> np.ndarray:
-    """HIT of a shard's documents, by chunk_id, that are to be forgotten for their address, id or text, or for a text
-    that they are a copy of by the samples of both."""
+    """HIT, by chunk_id, of the shard's documents that requests name: by address, id or text, or as a copy of a text by
+    the samples of both."""
     columns = [name for name in READ if name in schema.names or name != "url"]
     found = np.zeros(0, HIT)
     if batches := list(read_documents(files, config, columns, schema=schema)):

@@ -32,6 +32,7 @@ from datamask.text.text_hashes import text_hashes
 FOLDER = "forgotten"  # of the output folder
 DONE = "done.json"  # there: the record that the last release was made with
 REASON = "forgotten"
+GIVEN = "given"  # in place of a list's name: an entry that was given itself
 KINDS = {  # of lists: the names that their column or field may have, the likeliest first
     "urls": ("url", "uri", "link", "source_url", "warc_target_uri", "page"),
     "domains": ("domain", "host", "hostname", "site", "url"),
@@ -50,13 +51,13 @@ SCHEMA = pa.schema(
 )
 READ = ("url", "id", "text_hash")  # columns by which documents are matched
 _A_FILE = re.compile(r"\.(txt|csv|tsv|jsonl?|ndjson|lst|list)(\.\w+)?$|\.(gz|zst|xz|bz2)$", re.IGNORECASE)
-# Likeness, by the samples, from which a document is a copy of a forgotten text that is not read again. A text with one
-# word in 20 replaced has a Jaccard of .63 in five-word shingles; .55 finds 97 % of such (benchmarks/forget_copies.py),
-# and takes some versions of a licence or a law with them. A short text is another with another name. A text of which so
-# much lies in a document is a part of it.
+# Likeness of the samples from which a document is a copy of a forgotten text, which is not there to be read again. With
+# one word in 20 replaced a text has a Jaccard of .63 in five-word shingles; .55 finds 97 % of such copies
+# (benchmarks/forget_copies.py), and some versions of a licence or a law with them. Short texts must be more alike, for
+# another name makes another text. A document with the share HELD of a forgotten text's sample holds that text.
 LIKE, LIKE_SHORT, SHORT = 0.55, 0.9, 200
 HELD, LEAST = 0.9, 10  # share of the forgotten text's sample, of at least so many shingles
-USUAL = 50  # forgotten texts that a shingle is in, from which it says nothing of any
+USUAL = 50  # a shingle that is in more forgotten texts tells nothing of any of them
 
 
 class Entry(NamedTuple):
@@ -79,7 +80,7 @@ def read_list(given: str, kind: str) -> list[Entry]:
     if not (local and storage.exists(given)):
         if local and _A_FILE.search(given):
             raise InputError(f"{given}: no such file; give a list that is there, or an entry itself", path=given)
-        return [Entry(kind, given, "given", 1)]
+        return [Entry(kind, given, GIVEN, 1)]
     name = given.rsplit("/", 1)[-1]
     rows = enumerate(map(str.strip, _values(read_text_file(given, "list"), kind, given)), 1)
     return [Entry(kind, value, name, number) for number, value in rows if value]
@@ -135,11 +136,10 @@ def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
             rows.append({"kind": entry.kind, "value": value, "list": entry.list, "entry": entry.text})
         else:
             left_out.append(entry.text)
-    if texts:
-        array = pa.array([entry.text for entry in texts], pa.string())
-        signed = sign_texts(pa.array(range(len(texts)), pa.int64()), array).to_pylist()
-        signs = zip(texts, text_hashes(array), signed, strict=True)
-        rows += [text_row(hashed, entry.list, f"text {entry.number}", sign) for entry, hashed, sign in signs]
+    array = pa.array([entry.text for entry in texts], pa.string())
+    signed = sign_texts(pa.array(range(len(texts)), pa.int64()), array).to_pylist()
+    signs = zip(texts, text_hashes(array), signed, strict=True)
+    rows += [text_row(hashed, entry.list, f"text {entry.number}", sign) for entry, hashed, sign in signs]
     write_rows(out, rows)
     return left_out
 
@@ -151,13 +151,11 @@ def text_row(text_hash: bytes, list_: str, entry: str, signature: Mapping[str, A
 
 
 def write_rows(out: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Publishes rows of the record, whole or not at all, named by their content."""
-    if not rows:
-        return
-    unique = {(row["kind"], row["value"]): row for row in reversed(rows)}
-    table = pa.Table.from_pylist([dict(row) for _, row in sorted(unique.items())], SCHEMA)
-    name = storage.key("forgotten", sorted(map(list, unique)))
-    storage.write_output(storage.join(out, FOLDER, f"{name}.parquet"), name, SCHEMA, [table])
+    """Publishes rows of the record, whole or not at all, named by their content; nothing where there are none."""
+    if unique := {(row["kind"], row["value"]): row for row in reversed(rows)}:
+        table = pa.Table.from_pylist([dict(row) for _, row in sorted(unique.items())], SCHEMA)
+        name = storage.key("forgotten", sorted(map(list, unique)))
+        storage.write_output(storage.join(out, FOLDER, f"{name}.parquet"), name, SCHEMA, [table])
 
 
 def digest_of(out: str) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import InputError, printable, some
-from datamask.filter.forgotten import REASON
+from datamask.filter.forgotten import GIVEN, REASON
 from datamask.quality.reasons import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
@@ -141,7 +141,8 @@ def _explain(
     if decision["reason"] == REASON:
         row = work.row(shard, "copies", chunk_id)
         told = json.loads(row["detail"]) if row and row["detail"] else {"list": "?", "entry": "?"}
-        found.setting = f"forgotten, by {told['list']}: {told['entry']}, or as a copy of what that names"
+        by = "" if told["list"] == GIVEN else f", by {told['list']}"
+        found.setting = f"forgotten{by}: {told['entry']}, or as a copy of what that names"
     elif decision["outcome"] == "filtered":
         found.setting = _setting(decision["reason"], manifest["settings"])
         _beside(work, (shard, chunk_id), decision["reason"], found)

@@ -5,9 +5,8 @@
 
 It is a refresh that publishes nothing. The new rows are read, embedded and scored by what the release fitted, in a work
 folder of their own. Then copies are found, and two choices are made at the release's own budget by the same search:
-from old and new, and from the old alone. Nothing lies in the release's folder afterwards that was not there before, and
-of its texts only those are read that may be copies, and with targets those that judges read: its choice with the new
-documents and without.
+from old and new, and from the old alone. The release's folder stays as it was. Of its texts only those are read that
+may be copies, and with targets those that judges read.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")
 DECISIONS = {"filter", "duplicates", "copies"}  # over old and new, before the choice
 CHOICE = {"prices", "mask"}
 COLUMNS = ("topic", "language")  # by which what is taken is told
-PASSED_OVER = 0.5  # of its share of the candidates' tokens: a choice that takes less of the new than this leaves it
+PASSED_OVER = 0.5  # a choice that takes less than this part of the new documents' share of all tokens leaves them
 PERCENTILES = (10, 50, 90)
 
 

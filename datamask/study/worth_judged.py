@@ -1,7 +1,7 @@
 """What judges read of the new documents: bits a byte of targets after the release's choice with them, and without.
 
-Both have the same bytes; a fifth of the one is new. Of a choice from old and new a small addition is a share too small
-for any judge to hear, and which documents of it are chosen is told by the choice itself.
+Both are read to the same number of bytes; a fifth of the first is new. In a choice from old and new a small addition
+has a share too small for any judge to hear. Which of its documents are chosen, that choice says itself.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ SMALL = 1 << 16  # vocabularies up to it are uint16 elsewhere (datatrove's `toke
 
 
 class Layout:
-    """One format; what it does not say of itself is as datatrove's `DocumentTokenizer` has it."""
+    """A format of token files. What it does not override is as datatrove's `DocumentTokenizer` has it."""
 
     tokens: str  # ending of the file of tokens
     index: str  # ending of its index

@@ -154,7 +154,7 @@ def read_record(folder: str) -> Tokens | None:
 
 
 def order_keys(seed: int, shard: str, rows: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """uint64: where the copies of a shard's rows stand, each taken so often; all documents are ordered by it."""
+    """uint64: a key of each copy of a shard's rows; all documents are ordered by it. times: (rows,) copies of each."""
     copies, rows = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times), np.repeat(rows, times)
     start = np.frombuffer(hashlib.blake2b(f"{seed}/{shard}".encode(), digest_size=8).digest(), "<u8")
     mixed = mix_bits.py_func  # of whole arrays, without the compiler
