@@ -155,12 +155,8 @@ def _check(values: np.ndarray, ids: np.ndarray, files: ShardFiles, ref: EncoderR
         hint = "; try encoder.dtype=float32" if ref.dtype != "float32" else ""
         raise ModelError(
             f"encoder {ref.name} made a {what} that is not a number for {len(bad)} document(s) "
-            f"of shard {files.shard.name}: chunk_id {_some(bad)}{hint}"
+            f"of shard {files.shard.name}: chunk_id {some(bad, NAMED)}{hint}"
         )
-
-
-def _some(ids: np.ndarray) -> str:
-    return ", ".join(map(str, ids[:10])) + (" …" if len(ids) > 10 else "")
 
 
 def _batch(ids: np.ndarray, vectors: np.ndarray, scores: np.ndarray | None, ref: EncoderRef) -> pa.RecordBatch:

@@ -100,11 +100,7 @@ def held_in(slots, shift, counts, keys, first, half):  # type: ignore[no-untyped
 @compiled
 def count_among(ascending, value):  # type: ignore[no-untyped-def]
     """How often a value is among ascending ones."""
-    low = np.searchsorted(ascending, value)
-    high = low
-    while high < len(ascending) and ascending[high] == value:
-        high += 1
-    return high - low
+    return np.searchsorted(ascending, value, "right") - np.searchsorted(ascending, value)
 
 
 @compiled

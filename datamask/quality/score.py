@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import numbers_of
 from datamask.corpus.reading import ShardReading, windows
-from datamask.errors import ConservationError, ModelError
+from datamask.errors import ConservationError, ModelError, some
 from datamask.pipeline import STAGES
 from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Need, Scorer
@@ -62,81 +62,63 @@ def score_shard(
     if found := storage.find_output(url, key):
         return found
     began = time.perf_counter()
-    scoring = _Scoring(files, quality, scorers, progress)
-    batches = scoring.batches(reading or ShardReading(files.shard, config, files.index))
-    output = storage.write_output(url, key, schema(scorers), batches, scoring.facts)
     expected = storage.read_table(files.index.path, ["reason"])["reason"].null_count
-    if output.rows != expected:
-        raise ConservationError(f"shard {files.shard.name}: {expected} documents to score, {output.rows} scored")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        scored = 0
+        for documents in one_ahead(_windows(reading or ShardReading(files.shard, config, files.index), files, scorers)):
+            yield _score(documents, quality, scorers, files.shard.name)
+            scored += len(documents)
+            progress(len(documents))
+        if scored != expected:
+            raise ConservationError(f"shard {files.shard.name}: {expected} documents to score, {scored} scored")
+
+    pool = next((ref.path for ref in quality.scorers if ref.settings.kind == "content"), None)
+    output = storage.write_output(url, key, schema(scorers), batches(), lambda: {"documents": expected, "pool": pool})
     return replace(output, seconds=time.perf_counter() - began)
 
 
-def schema(scorers: dict[str, Scorer]) -> pa.Schema:
+def schema(scorers: Mapping[str, Scorer]) -> pa.Schema:
     """The columns of a scores file."""
     names = [*scorers, *(f"{name}.{signal}" for name, scorer in scorers.items() for signal in scorer.signals), QUALITY]
     return pa.schema([("chunk_id", pa.int64()), *((name, pa.float32()) for name in names)])
 
 
-class _Scoring:
-    def __init__(self, files: ShardFiles, quality: QualityRef, scorers: dict[str, Scorer], progress: Progress) -> None:
-        self._files, self._quality, self._scorers, self._progress = files, quality, scorers, progress
-        self._schema = schema(scorers)
-        self._documents = 0
-
-    def batches(self, reading: ShardReading) -> Iterator[pa.RecordBatch]:
-        for documents in one_ahead(self._windows(reading)):
-            yield self._score(documents)
-            self._progress(len(documents))
-
-    def _score(self, documents: Documents) -> pa.RecordBatch:
-        scores: dict[str, np.ndarray] = {}
-        signals: list[np.ndarray] = []
-        for name, scorer in self._scorers.items():
-            found = scorer.score(documents)
-            self._check(name, found.score, documents.chunk_ids)
-            scores[name] = found.score
-            signals.extend(found.signals.T)
-        combined = combine(scores, self._quality)
-        self._documents += len(documents)
-        arrays = [pa.array(values) for values in scores.values()]
-        arrays += [pa.array(values, from_pandas=True) for values in signals]
-        return pa.RecordBatch.from_arrays(
-            [pa.array(documents.chunk_ids), *arrays, pa.array(combined)], schema=self._schema
-        )
-
-    def _check(self, name: str, score: np.ndarray, ids: np.ndarray) -> None:
-        bad = ids[~np.isfinite(score)]
-        if len(bad):
-            some = ", ".join(map(str, bad[:10])) + (" …" if len(bad) > 10 else "")
+def _score(documents: Documents, quality: QualityRef, scorers: Mapping[str, Scorer], shard: str) -> pa.RecordBatch:
+    scores: dict[str, np.ndarray] = {}
+    signals: list[np.ndarray] = []
+    for name, scorer in scorers.items():
+        found = scorer.score(documents)
+        if len(bad := documents.chunk_ids[~np.isfinite(found.score)]):
             raise ModelError(
-                f"scorer {name} gives no number for {len(bad)} document(s) of shard {self._files.shard.name}: "
-                f"chunk_id {some}. Mend the model or the column, or leave the scorer out (quality.scorers)"
+                f"scorer {name} gives no number for {len(bad)} document(s) of shard {shard}: chunk_id "
+                f"{some(bad, 10)}. Mend the model or the column, or leave the scorer out (quality.scorers)"
             )
+        scores[name] = found.score
+        signals.extend(found.signals.T)
+    arrays = [pa.array(values, from_pandas=True) for values in (*scores.values(), *signals)]
+    combined = pa.array(combine(scores, quality))
+    return pa.RecordBatch.from_arrays([pa.array(documents.chunk_ids), *arrays, combined], schema=schema(scorers))
 
-    def facts(self) -> dict[str, Any]:
-        fitted = [ref.path for ref in self._quality.scorers if ref.settings.kind == "content"]
-        return {"documents": self._documents, "pool": fitted[0] if fitted else None}
 
-    # ---------------------------------------------------------------- reading
-
-    def _windows(self, reading: ShardReading) -> Iterator[Documents]:
-        columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
-        needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
-        others = ["language"] if "languages" in needs else []
-        wanted = [name for name, need in EMBEDDED.items() if need in needs]
-        embedded = _Rows(self._files, wanted) if wanted else None
-        for window in windows(reading, [*columns, *others], WINDOW_DOCUMENTS, WINDOW_CHARACTERS):
-            vectors = scores = None
-            if embedded is not None:
-                table = embedded.take(window.chunk_ids)
-                if "feature_arr" in wanted:
-                    flat = table["feature_arr"].combine_chunks().flatten()
-                    vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(table), -1)
-                if "encoder_score" in wanted:
-                    scores = table["encoder_score"].to_numpy().astype(np.float32)
-            languages = window.rows["language"].to_pylist() if others else None
-            read = numbers_of(window.rows, columns)
-            yield Documents(window.chunk_ids, window.texts, vectors, scores, languages, read)
+def _windows(reading: ShardReading, files: ShardFiles, scorers: Mapping[str, Scorer]) -> Iterator[Documents]:
+    columns = list(dict.fromkeys(column for scorer in scorers.values() for column in scorer.columns))
+    needs = frozenset().union(*(scorer.needs for scorer in scorers.values()))
+    others = ["language"] if "languages" in needs else []
+    wanted = [name for name, need in EMBEDDED.items() if need in needs]
+    embedded = _Rows(files, wanted) if wanted else None
+    for window in windows(reading, [*columns, *others], WINDOW_DOCUMENTS, WINDOW_CHARACTERS):
+        vectors = scores = None
+        if embedded is not None:
+            table = embedded.take(window.chunk_ids)
+            if "feature_arr" in wanted:
+                flat = table["feature_arr"].combine_chunks().flatten()
+                vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(table), -1)
+            if "encoder_score" in wanted:
+                scores = table["encoder_score"].to_numpy().astype(np.float32)
+        languages = window.rows["language"].to_pylist() if others else None
+        read = numbers_of(window.rows, columns)
+        yield Documents(window.chunk_ids, window.texts, vectors, scores, languages, read)
 
 
 class _Rows:
