@@ -197,7 +197,7 @@ def test_what_names_nothing_makes_no_release(made):
     with pytest.raises(InputError, match="none of 1 entry names"):
         forget(out, domains=["com"])
     assert "no document" in forget(out, domains=["nobody.example"])["message"]
-    assert "was made without" in forget(out)["message"]
+    assert "holds nothing of what is named" in forget(out)["message"]
     assert list_versions(str(out)) == before
 
 
