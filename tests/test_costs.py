@@ -65,6 +65,6 @@ def test_the_command_counts_the_corpus_and_leaves_nothing_behind(tmp_path, monke
     assert (found["documents"], found["files"], found["workers"], found["sampled"]) == (1_000_000, 3, 4, 1200)
     stages = {stage["stage"]: stage for stage in found["stages"]}
     assert stages.keys() >= {"convert", "encoder", "index", "embed", "score", "prices", "mask", "export", "report"}
-    assert stages["embed"]["storage_bytes"] > 1_000_000 * 32 * 2
+    assert 1_000_000 * 32 < stages["embed"]["storage_bytes"] < 1_000_000 * 32 * 2.5  # float16, compressed
     assert found["hours"] == pytest.approx(sum(stage["hours"] for stage in found["stages"]))
     assert not list(place.glob("datamask-*"))

@@ -96,7 +96,7 @@ def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, T
     for documents, every in texts:
         for run in runs_of(pa.compute.binary_length(every).to_numpy(), TEXT_BYTES):
             part = every[run]
-            made = LaidTexts.of(*utf8(part.cast(pa.string())))
+            made = LaidTexts.of(*utf8(part))
             for place, (document, text) in enumerate(zip(documents[run].tolist(), part.to_pylist(), strict=True)):
                 shingles, numbers = numbered(made.shingles_of(place))
                 yield document, Text(numbers, shingles, made.letters_of(place), made.surface_of(place), text)

@@ -16,11 +16,11 @@ Texts: TypeAlias = Sequence[str] | pa.Array
 def utf8(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
     """The texts in UTF-8, uint8, and where each begins there, int64 [texts + 1]; a null is an empty text.
 
-    :param texts: if an array, of type string
     :raises UnicodeEncodeError: a text holds a lone surrogate.
     """
     if not isinstance(texts, pa.Array):
         texts = pa.array(texts, pa.string())
+    texts = texts.cast(pa.string())
     if texts.null_count:
         texts = texts.fill_null("")
     _, offsets, data = texts.buffers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,8 +139,9 @@ def test_many_threads(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> No
         assert [counts.tolist() for counts in pool.map(found.count, texts)] == expected
 
 
-def test_words_of_no_text_belong_to_the_next() -> None:
-    split, bounds = split_words(["One two", "", " ", "x=1"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_words_of_no_text_belong_to_the_next(kind: pa.DataType) -> None:
+    split, bounds = split_words(pa.array(["One two", None, " ", "x=1"], kind))
     assert split.to_pylist() == ["one", "two", "x", "=", "1"] and bounds.tolist() == [0, 2, 2, 2, 5]
 
 
