@@ -12,6 +12,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.stages import check_place
 from datamask.storage import join
+from datamask.study.comparisons import JsonOption
 from datamask.surroundings import escaped
 
 
@@ -41,9 +42,7 @@ def judge(
     seed: Annotated[int, typer.Option(help="Of pools, draws, items and the network.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge whether a model learns more from the choice than from a random one, top-quality and SemDeDup."""
     if not targets:
@@ -95,9 +94,7 @@ def worth(
         str | None,
         typer.Option("--to", help="Folder for worth.md, worth.json and what is computed; by default nothing is kept."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what a new dump or data set would add to a release, before anybody trains on it."""
     check_place(against, [], targets or [])
