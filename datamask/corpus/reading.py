@@ -12,7 +12,7 @@ ended because its file is there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -146,6 +146,28 @@ def windows(reading: ShardReading, columns: Sequence[str], documents: int, chara
         held.append(rows[first:])
     if texts:
         yield Window(pa.Table.from_batches(held), texts)
+
+
+def count_documents(index: Output) -> int:
+    """How many rows of a shard its index says are documents."""
+    return int(read_table(index.path, ["reason"])["reason"].null_count)
+
+
+def conserved(batches: Iterable[pa.RecordBatch], documents: int, where: str, work: str) -> Iterator[pa.RecordBatch]:
+    """Batches that a stage makes of a shard, which are to have a row a document, in order.
+
+    :param work: what the stage does, for messages
+    :raises ConservationError: they have fewer or more, or another order.
+    """
+    rows, last = 0, -1
+    for batch in batches:
+        ids = np.append(last, batch["chunk_id"].to_numpy())
+        if (np.diff(ids) <= 0).any():
+            raise ConservationError(f"{where}: documents out of order after chunk_id {last}")
+        rows, last = rows + batch.num_rows, ids[-1]
+        yield batch
+    if rows != documents:
+        raise ConservationError(f"{where}: {documents} documents to {work}, {rows} rows made")
 
 
 def in_one_reading(reading: ShardReading, stages: Sequence[Callable[[ShardReading], T]]) -> list[T]:

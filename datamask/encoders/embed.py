@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,8 +15,8 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_documents
-from datamask.corpus.reading import ShardReading, Window, windows
-from datamask.errors import ConservationError, ModelError, printable, several, some
+from datamask.corpus.reading import ShardReading, Window, conserved, count_documents, windows
+from datamask.errors import ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
 from datamask.read_ahead import one_ahead
@@ -58,8 +58,9 @@ def embed_shard(
         if encoder.kind == "column"
         else _compute(files, reading, encoder, config, progress)
     )
-    tally = _Tally(files)
-    output = storage.write_output(url, key, schema(encoder), tally.watch(batches), tally.facts)
+    documents = count_documents(files.index)
+    whole = conserved(batches, documents, f"shard {files.shard.name}", "embed")
+    output = storage.write_output(url, key, schema(encoder), whole, lambda: {"documents": documents})
     return replace(output, seconds=time.perf_counter() - began)
 
 
@@ -165,29 +166,3 @@ def _batch(ids: np.ndarray, vectors: np.ndarray, scores: np.ndarray | None, ref:
     if scores is not None:
         columns.append(pa.array(scores.astype(np.float32)))
     return pa.RecordBatch.from_arrays(columns, schema=schema(ref))
-
-
-class _Tally:
-    """Counts what passes, and checks it against the index at the end."""
-
-    def __init__(self, files: ShardFiles) -> None:
-        assert files.index is not None
-        reasons = storage.read_table(files.index.path, ["reason"])["reason"]
-        self._expected = reasons.null_count
-        self._name = files.shard.name
-        self._rows = 0
-        self._last = -1
-
-    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            ids = batch["chunk_id"].to_numpy()
-            if len(ids) and (ids[0] <= self._last or (np.diff(ids) <= 0).any()):
-                raise ConservationError(f"shard {self._name}: documents out of order after chunk_id {self._last}")
-            self._rows += len(ids)
-            self._last = int(ids[-1]) if len(ids) else self._last
-            yield batch
-        if self._rows != self._expected:
-            raise ConservationError(f"shard {self._name}: {self._expected} documents to embed, {self._rows} embedded")
-
-    def facts(self) -> dict[str, int]:
-        return {"documents": self._rows}

@@ -13,7 +13,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import numbers_of
-from datamask.corpus.reading import ShardReading, windows
+from datamask.corpus.reading import ShardReading, conserved, count_documents, windows
 from datamask.errors import ConservationError, ModelError, some
 from datamask.pipeline import STAGES
 from datamask.quality.combine import combine
@@ -62,19 +62,16 @@ def score_shard(
     if found := storage.find_output(url, key):
         return found
     began = time.perf_counter()
-    expected = storage.read_table(files.index.path, ["reason"])["reason"].null_count
+    documents = count_documents(files.index)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        scored = 0
-        for documents in one_ahead(_windows(reading or ShardReading(files.shard, config, files.index), files, scorers)):
-            yield _score(documents, quality, scorers, files.shard.name)
-            scored += len(documents)
-            progress(len(documents))
-        if scored != expected:
-            raise ConservationError(f"shard {files.shard.name}: {expected} documents to score, {scored} scored")
+        for window in one_ahead(_windows(reading or ShardReading(files.shard, config, files.index), files, scorers)):
+            yield _score(window, quality, scorers, files.shard.name)
+            progress(len(window))
 
     pool = next((ref.path for ref in quality.scorers if ref.settings.kind == "content"), None)
-    output = storage.write_output(url, key, schema(scorers), batches(), lambda: {"documents": expected, "pool": pool})
+    whole = conserved(batches(), documents, f"shard {files.shard.name}", "score")
+    output = storage.write_output(url, key, schema(scorers), whole, lambda: {"documents": documents, "pool": pool})
     return replace(output, seconds=time.perf_counter() - began)
 
 

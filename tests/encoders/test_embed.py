@@ -179,7 +179,7 @@ def test_a_lost_row_is_a_conservation_error(make_corpus: Make, monkeypatch: pyte
             yield Batch(batch.rows.slice(1), lambda rows: pa.nulls(rows.num_rows, pa.string()))
 
     monkeypatch.setattr(ShardReading, "batches", short)
-    with pytest.raises(ConservationError, match="30 documents to embed, 29 embedded"):
+    with pytest.raises(ConservationError, match="30 documents to embed, 29 rows made"):
         embed_shard(corpus.files, encoder, config, corpus.work)
 
 
