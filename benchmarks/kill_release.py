@@ -32,6 +32,8 @@ def work(out: Path, step: int) -> None:
     from datamask.config import validate
     from datamask.filter.filters import filter_corpus
     from datamask.release import export, publish
+
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.release.made import PROVENANCE, make_corpus, make_masks
 
     folder = out.parent
