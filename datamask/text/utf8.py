@@ -26,6 +26,7 @@ def utf8(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(texts) + 1, 4 * texts.offset) if len(texts) else np.zeros(1, np.int32)
     raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    raw.flags.writeable = False  # as some buffers are: loops would be compiled for both kinds
     return raw, bounds.astype(np.int64)
 
 
