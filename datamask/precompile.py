@@ -9,10 +9,11 @@ it made beside the modules.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import torch
-from scipy.sparse import csr_array
 
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
@@ -46,7 +47,7 @@ from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.levels import CLIPPED, Levels
 from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
-from datamask.selection.sparse_rows import take_rows, taken_rows
+from datamask.selection.sparse_rows import csr_of, take_rows, taken_rows
 from datamask.text.ngrams import count_ngrams
 from datamask.text.text_hashes import text_hashes
 
@@ -111,15 +112,18 @@ def _coverage() -> None:
     rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
     uniform = np.full(atoms, 1 / atoms)
     joint = SummedCoverage(rows, uniform, uniform, 0.01, 0.0, Curves.of(uniform, atoms // 2, 1.0))
-    limits = Limits(np.ones(documents), 8)
+    limits = Limits(np.ones(documents), 8.0)
     linear = generator.random(documents)
-    rows.scores(uniform)
-    rows.curvatures(uniform)
     rows.within(np.arange(atoms) > 0)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
-    grow_greedily(joint, linear, limits)
+    for kind in (np.float32, np.float64):  # as in a pool, and in a small one: that of a report's example
+        exact = AtomRows(start, index, rows.value.astype(kind), atoms)
+        exact.state(linear)
+        exact.scores(uniform)
+        exact.curvatures(uniform)
+        grow_greedily(replace(joint, rows=exact), linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
-    counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
+    counts = csr_of(start, rows.index.astype(np.int32), rows.value.copy(), atoms)
     shares(take_rows(counts, np.arange(8)))
     read = start, _mapped(index.copy()), _mapped(np.ones(len(index), np.uint32))
     taken_rows(read, np.arange(8), (np.int32, np.float32))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,18 @@ def test_every_loop_is_compiled() -> None:
     assert done.returncode == 0, done.stderr
     assert "datamask.selection.cover.compiled\n" in done.stdout
     assert "not compiled" not in done.stdout, done.stdout
+
+
+@pytest.mark.slow
+def test_a_first_run_compiles_nothing(tmp_path: Path) -> None:
+    cache = tmp_path / "numba"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    subprocess.run([sys.executable, "-m", "datamask.precompile"], env=environment, check=True, cwd=tmp_path)
+    made = {path: path.read_bytes() for path in cache.rglob("*.nbi")}
+    command = ["-m", "datamask", "curate", "--plain", "--sample", "--output", str(tmp_path / "out")]
+    subprocess.run([sys.executable, *command], env=environment, check=True, cwd=tmp_path)
+    compiled = [path.name for path in cache.rglob("*.nbi") if made.get(path) != path.read_bytes()]
+    assert len(made) > 100 and not compiled
 
 
 def test_threads_that_declare_loops_at_once_leave_numbas_folder_alone(
