@@ -167,7 +167,7 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
 _FINAL = {
     **FULL,
     errno.ENOTDIR: "a part of the path is a file",
-    errno.EISDIR: "a file is expected there",
+    errno.EISDIR: "a file is expected there; name a file in it",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EINVAL: "check the path",
     errno.ELOOP: "its symbolic links run in a circle",

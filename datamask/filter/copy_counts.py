@@ -276,11 +276,12 @@ def write_counts(state: Counting, group: Group) -> list[Output]:
     number, shards = group
     counted = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, number)
     counted = counted[np.argsort(counted["document"])]
-    return [_write(files, counted, state) for files in shards]
+    requests = load_requests(state.work)
+    return [_write(files, counted, state, requests) for files in shards]
 
 
-def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
-    config, scorers, requests = state.config, state.config.quality.of_copies, load_requests(state.work)
+def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Requests | None) -> Output:
+    config, scorers = state.config, state.config.quality.of_copies
     scores = storage.read_table(required(files.scores).path, ["chunk_id", "quality_score"])
     documents = state.first[files.shard.name] + scores["chunk_id"].to_numpy()
     own = np.append(counted, np.zeros(1, COUNTED))[places_of(documents, counted["document"])]

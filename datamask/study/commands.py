@@ -99,11 +99,11 @@ def worth(
     """Say what a new dump or data set would add to a release, before anybody trains on it."""
     check_place(against, [], targets or [])
     from datamask.report import terminal
-    from datamask.study import study_terminal, worth_page
+    from datamask.study import run, study_terminal, worth_page
     from datamask.study import worth as asking
 
-    chosen = tuple(dict.fromkeys(judges or asking.Settings.judges))
-    judging = asking.Settings(judges=chosen, bytes=bytes_, draws=draws)
+    chosen = tuple(dict.fromkeys(judges or run.Settings.judges))
+    judging = run.Settings(judges=chosen, bytes=bytes_, draws=draws)
     with terminal.progress_line() as line:
         found = asking.find_worth(new, against, targets or [], judging, to, line)
     paths = worth_page.write_worth(to, found) if to else {}

@@ -141,8 +141,8 @@ def test_many_threads(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_words_of_no_text_belong_to_the_next(kind: pa.DataType) -> None:
-    split, bounds = split_words(pa.array(["One two", None, " ", "x=1"], kind))
-    assert split.to_pylist() == ["one", "two", "x", "=", "1"] and bounds.tolist() == [0, 2, 2, 2, 5]
+    split, bounds = split_words(pa.array(["One two", "", None, " ", "x=1"], kind))
+    assert split.to_pylist() == ["one", "two", "x", "=", "1"] and bounds.tolist() == [0, 2, 2, 2, 2, 5]
 
 
 @pytest.mark.parametrize("change", ["normalizer", "pre_tokenizer", "added"])

@@ -13,7 +13,7 @@ import pytest
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
-from datamask.errors import InputError
+from datamask.errors import InputError, StorageError
 from datamask.selection import learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, read_ngrams
 from datamask.stages import ShardFiles
@@ -108,6 +108,8 @@ def test_what_is_wrong_with_a_target_is_said(corpus, tmp_path: Path) -> None:
             learn_prices(files, configured(path), work)
     with pytest.raises(InputError, match="no such file"):
         learn_prices(files, configured(tmp_path / "absent.txt"), work)
+    with pytest.raises(StorageError, match="a file is expected there; name a file in it"):
+        learn_prices(files, configured(tmp_path), work)
     other = tmp_path / "greek.txt"
     other.write_text("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα δικαιώματα. " * 3)
     with pytest.raises(InputError, match="in a language or of a kind that the pool lacks"):
