@@ -168,12 +168,12 @@ class Driver:
     def _begin_rounds(self, stage: Stage) -> None:
         """In a thread of its own, so that shards go on meanwhile."""
         self._under_way[stage.name] += 1
-        saw, rows = self._lost, self.rows
+        saw, rows, names = self._lost, self.rows, list(self.files)
         given = {**self.given(stage), "all_files": list(self.files.values())}
 
         def decide() -> None:
             try:
-                self._events.put((stage, 0, (saw, self.engine.rounds(stage, _are_cached, rows, **given))))
+                self._events.put((stage, 0, (saw, names, self.engine.rounds(stage, _are_cached, rows, **given))))
             except BaseException as error:  # raised where the run waits
                 self._events.put((stage, 0, error))
 
@@ -217,15 +217,16 @@ class Driver:
             for one in group:
                 self.engine.board.end(one.name)
 
-    def _take_rounds(self, stage: Stage, saw: int, found: Any) -> None:
+    def _take_rounds(self, stage: Stage, saw: int, names: Sequence[str], found: Any) -> None:
         if saw != self._lost:
             return  # a shard has failed since: what is left is decided on again
         self._saw[stage.name] = saw
         if not stage.makes:
             self.results[stage.name] = found
             return
-        for name, output in zip(list(self.files), found, strict=True):
-            self.files[name] = replace(self.files[name], **{stage.makes: output})
+        for name, output in zip(names, found, strict=True):
+            if name in self.files:  # else its mask has failed meanwhile, which no stage beside it depends on
+                self.files[name] = replace(self.files[name], **{stage.makes: output})
 
 
 def _are_cached(found: Any) -> bool:

@@ -196,9 +196,9 @@ def test_stages_that_others_do_not_wait_for_begin_after_those_that_they_do(on, m
         def look_before(self, stage):
             begun.append((stage.name, gate.begun))
 
-        def _take_rounds(self, stage, saw, found):
+        def _take_rounds(self, stage, saw, names, found):
             begun.append((stage.name, gate.begun))
-            super()._take_rounds(stage, saw, found)
+            super()._take_rounds(stage, saw, names, found)
 
     filters = stage("filter", "rounds", run="decide", makes="filters")
 
