@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -151,6 +152,9 @@ class CommandTable(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name, context_settings=HELP)(_locate(str(name)))
+        if not gc.isenabled():  # see `datamask.__main__`
+            gc.freeze()
+            gc.enable()
         return name, typer.main.get_command(single), rest
 
 

@@ -39,7 +39,7 @@ class Rest:
     def _load(self, names: Sequence[str], before: Sequence[threading.Thread]) -> None:
         for thread in before:
             thread.join()
-        with contextlib.suppress(Exception):  # who needs the module meets the error, where it can be told
+        with no_garbage(), contextlib.suppress(Exception):  # who needs the module meets the error, and can tell it
             for name in names:
                 import_module(name)
 
@@ -76,15 +76,18 @@ def loading() -> Iterator[None]:
         yield
     finally:
         REST_OF_THIS_RUN.reset(token)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager
 def no_garbage() -> Iterator[None]:
-    """Inside, modules are loaded, which stay: looking for garbage among them takes a tenth of the time."""
+    """Inside, modules are loaded, which stay: looking for garbage among them takes a tenth of the time, and of the
+    time after as well."""
     was = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was:
             gc.enable()
