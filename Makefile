@@ -9,6 +9,8 @@ TARGET ?=
 TARGETS ?=
 EXTRAS ?=
 comma  := ,
+# the processes that tests start find the package's bytecode, whatever the shell says of writing it
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder
 EXTRA  := $(if $(EXTRAS),$(VENV)/.extra-$(subst $(comma),-,$(EXTRAS)))
 
 export INPUT OUT TARGET TARGETS
@@ -46,13 +48,13 @@ judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a
 		--judge coder --judge network --size large --network-pools 1 --device cuda $(ARGS)
 
 test: $(VENV)/.dev       ## every test but the slow ones, in two processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
+	$(PYTEST) --dist loadgroup -m 'not slow' $(ARGS)
 
 test-all: $(VENV)/.dev   ## every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/.dev  ## those that `make test` leaves out
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow $(ARGS)
+	$(PYTEST) --dist loadfile -m slow $(ARGS)
 
 test-gpu: $(VENV)/.dev   ## the tests that compute on a CUDA device; says so where there is none
 	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else f"make test-gpu needs a CUDA device; torch {torch.__version__} sees none. The same paths run on a fake device in make test.")'

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
+from datamask.report import drawing
 from tests.object_store import Store, clear_clients, running
 
 # how busy the machine is fails no test: neither one example's time, nor that of making it
@@ -16,6 +19,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit that, and could not be interrupted
 
 
+@pytest.fixture(scope="session", autouse=True)
+def drawn_here():
+    """Reports are drawn in the tests' own process, as where the one of its own fails: it takes a second to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        process = drawing._PROCESS
+        patch.setattr(drawing, "_PROCESS", "raise SystemExit(1)")
+        yield process
+
+
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory):
     """One throw-away Prefect server for all flow tests, with the heartbeat off (it costs a second a flow)."""
@@ -23,7 +35,8 @@ def prefect_server(tmp_path_factory):
 
     os.environ["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
     os.environ["DO_NOT_TRACK"] = "1"
-    os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+    for unused in ("ANALYTICS_ENABLED", "REGISTER_BLOCKS_ON_START", *(f"SERVICES_{name}_ENABLED" for name in SERVICES)):
+        os.environ[f"PREFECT_SERVER_{unused}"] = "false"
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
@@ -47,7 +60,22 @@ def store(s3: Store) -> Iterator[Store]:
     s3.fault = lambda number, method, path: None
 
 
+SERVICES = ("TRIGGERS", "EVENT_PERSISTER")
+PREFECT = ("tests/flows/", "tests/deployments/", "tests/examples/", "tests/end_to_end/")  # they need its server
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first; those that need a Prefect server come last, the longest of them before the others."""
-    last = {"end_to_end": 1, "flows": 2}
-    items.sort(key=lambda item: last.get(item.path.parent.name, 0))
+    """Tests that need a Prefect server come first: one process of two is busy with them nearly to the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(PREFECT))
+
+
+class OneServer(LoadFileScheduling):
+    """A file goes to the next free process, those that need a Prefect server to one, which starts it once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "prefect" if nodeid.startswith(PREFECT) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneServer | None:
+    """For `--dist loadgroup`."""
+    return OneServer(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -21,9 +21,9 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, examples, page, report, sections, write_report
+from datamask.report import StageTime, drawing, examples, page, report, sections, write_report
 from datamask.report import embedding_sample as sample
-from datamask.report.drawing import Drawing
+from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
@@ -327,7 +327,12 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
         assert find_findings(*given, maps=Threads(2), folder=folder).as_json() == expected
 
 
-def test_what_fails_while_pictures_are_drawn_is_what_is_told() -> None:
-    with pytest.raises(InputError, match="the page"), Drawing() as drawing:
-        drawing.begin([{"data": {"values": [{"a": 1}]}, "mark": "bar"}])
+def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told(drawn_here, monkeypatch) -> None:
+    monkeypatch.setattr(drawing, "_PROCESS", drawn_here)
+    bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
+    with Drawing() as process:
+        process.begin([bars])
+        assert process.finish() == [draw_png(bars)] and not process._process.returncode
+    with pytest.raises(InputError, match="the page"), Drawing() as process:
+        process.begin([bars])
         raise InputError("the page cannot be written")
