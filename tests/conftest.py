@@ -1,5 +1,6 @@
 """What several packages' tests share."""
 
+import contextlib
 import signal
 from collections.abc import Iterator
 
@@ -19,13 +20,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit that, and could not be interrupted
 
 
-@pytest.fixture(scope="session", autouse=True)
-def drawn_here():
-    """Reports are drawn in the tests' own process, as where the one of its own fails: it takes a second to start."""
+@contextlib.contextmanager
+def drawn(draw=drawing.draw_png, process=drawing._PROCESS) -> Iterator[None]:
+    """Reports have their pictures drawn by `process`, and by `draw` where that fails."""
     with pytest.MonkeyPatch.context() as patch:
-        process = drawing._PROCESS
-        patch.setattr(drawing, "_PROCESS", "raise SystemExit(1)")
-        yield process
+        patch.setattr(drawing, "draw_png", draw)
+        patch.setattr(drawing, "_PROCESS", process)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blank_pictures() -> Iterator[None]:
+    """A report's pictures are blank but where a test looks at them: they take a second."""
+    with drawn(lambda specification: b"\x89PNG", "raise SystemExit(1)"):
+        yield
 
 
 @pytest.fixture(scope="session")

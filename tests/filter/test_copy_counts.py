@@ -118,14 +118,14 @@ def test_groups_of_one_shard_each_count_the_same(made, monkeypatch):
 
 def test_a_run_without_them_has_no_such_columns(made):
     folder, _ = made
-    plain = run(folder, "plain")
+    plain = run(folder)
     assert not {*COPY_COLUMNS} & {*plain.decisions().column_names}
     assert plain.verify() == []
 
 
 def test_a_condition_may_name_them(made):
     folder, _ = made
-    release = run(folder, "where", filter={"where": "copies >= 2 and length(url) > 3 and quality_score > -100"})
+    release = run(folder, filter={"where": "copies >= 2 and length(url) > 3 and quality_score > -100"})
     rows = release.decisions().to_pylist()
     stays = [row for row in rows if row["outcome"] in ("selected", "not_selected")]
     assert stays and all(row["copies"] >= 2 for row in stays)
@@ -139,10 +139,10 @@ def test_a_condition_may_name_them(made):
 def test_a_scorer_may_read_them(made, how):
     folder, _ = made
     scorers = [{"kind": "content"}, {"kind": "column", "name": "agreement", "column": "copy_dumps", "weight": 0.5}]
-    release = run(folder, how, quality={"scorers": scorers, "combine": how}, select={"lamb": 1.0})
+    release = run(folder, quality={"scorers": scorers, "combine": how}, select={"lamb": 1.0})
     rows = [row for row in release.decisions().to_pylist() if row["outcome"] != "quarantined"]
     alone = {}
-    for files in recorded(str(folder / how))[0]:
+    for files in recorded(str(folder / "out"))[0]:
         for row in storage.read_table(files.scores.path, ["chunk_id", "quality_score"]).to_pylist():
             alone[files.shard.name, row["chunk_id"]] = row["quality_score"]
     gains = {}
@@ -157,7 +157,7 @@ def test_a_scorer_may_read_them(made, how):
 
 def test_a_quota_may_bound_them(made):
     folder, _ = made
-    release = run(folder, "quota", select={"quotas": [{"column": "copies", "maximum": {"0": 0.1}}], "token_ratio": 0.3})
+    release = run(folder, select={"quotas": [{"column": "copies", "maximum": {"0": 0.1}}], "token_ratio": 0.3})
     rows = [row for row in release.decisions().to_pylist() if row["outcome"] == "selected"]
     tokens = sum(row["token_count"] for row in rows)
     assert rows and sum(row["token_count"] for row in rows if not row["copies"]) <= 0.1 * tokens

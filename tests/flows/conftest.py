@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask import cli
+from tests.conftest import drawn
 
 SMALL = ["corpus.group_bytes=0", "encoder.dimensions=32", "encoder.vocabulary=500", "encoder.fit_documents=200"]
 SMALL += ["select.select_ratio=0.2", "run.retry_delay=0.01", "run.workers=2"]
@@ -57,8 +58,9 @@ def curated(prefect_server, tmp_path_factory):
     write_shard(folder / "corpus", 1)
     lines = [json.dumps(row) for row in documents(2000, 60)]
     (folder / "corpus" / "shard-02.jsonl").write_text("\n".join(lines) + "\n")
-    with (folder / "found.json").open("w") as out, contextlib.redirect_stdout(out), pytest.raises(SystemExit) as end:
-        cli.main(["curate", "-i", str(folder / "corpus"), "-o", str(folder / "out"), "--json", *SETTINGS])
+    with drawn(), (folder / "found.json").open("w") as out, contextlib.redirect_stdout(out):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["curate", "-i", str(folder / "corpus"), "-o", str(folder / "out"), "--json", *SETTINGS])
     assert not end.value.code
     shutil.copytree(folder, folder.with_name("kept"), symlinks=True)
     return folder

@@ -21,12 +21,13 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, drawing, examples, page, report, sections, write_report
+from datamask.report import StageTime, examples, page, report, sections, write_report
 from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
+from tests.conftest import drawn
 from tests.report.build import HOSTILE, ROWS, corpus
 
 STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]
@@ -45,7 +46,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
     all_files, config, certificate = corpus(folder)
     staged = Staged(str(folder / "staging"), str(folder), "key")
     draft(staged)
-    written = write_report(staged, all_files, config, certificate, STAGES)
+    with drawn():
+        written = write_report(staged, all_files, config, certificate, STAGES)
     return {
         "files": all_files,
         "config": config,
@@ -327,12 +329,11 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
         assert find_findings(*given, maps=Threads(2), folder=folder).as_json() == expected
 
 
-def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told(drawn_here, monkeypatch) -> None:
-    monkeypatch.setattr(drawing, "_PROCESS", drawn_here)
+def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() -> None:
     bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
-    with Drawing() as process:
+    with drawn(), Drawing() as process:
         process.begin([bars])
         assert process.finish() == [draw_png(bars)] and not process._process.returncode
-    with pytest.raises(InputError, match="the page"), Drawing() as process:
+    with pytest.raises(InputError, match="the page"), drawn(), Drawing() as process:
         process.begin([bars])
         raise InputError("the page cannot be written")
