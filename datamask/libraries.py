@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from importlib import import_module
+from typing import Any
 
 FIRST = (
     "datamask.run", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
@@ -18,9 +19,7 @@ REST = (
     "datamask.filter.duplicates", "datamask.selection.stage",
     "datamask.selection.solvers.relaxation", "datamask.prices", "datamask.release.staging", "jinja2", "jsonschema",
 )  # fmt: skip
-DRAWING = (  # a report that is new
-    "sklearn.manifold", "scipy.stats", "pyarrow.acero", "datamask.report.report", "datamask.report.page",
-)  # fmt: skip
+DRAWING = ("pyarrow.acero", "datamask.report.report", "datamask.report.page")  # a report that is new
 
 
 class Rest:
@@ -62,6 +61,21 @@ def load_drawing() -> None:
     """Loads what a new report needs, too. A run that finds everything done needs none of it, a third of its start."""
     if rest := REST_OF_THIS_RUN.get():
         rest.load(DRAWING)
+        begin_drawing()
+
+
+_BEGUN: list[Any] = []  # a `datamask.report.drawing.Drawing`, at most
+
+
+def begin_drawing() -> None:
+    """Begins the processes that draw a new report, which load their libraries while this one loads its own."""
+    if not _BEGUN:
+        _BEGUN.append(import_module("datamask.report.drawing").Drawing())
+
+
+def drawing_process() -> Any:
+    """What `begin_drawing` began, for whoever ends it; None: it was not called, or another has it."""
+    return _BEGUN.pop() if _BEGUN else None
 
 
 @contextlib.contextmanager
@@ -75,7 +89,8 @@ def loading() -> Iterator[None]:
     try:
         yield
     finally:
-        REST_OF_THIS_RUN.reset(token)
+        with drawing_process() or contextlib.nullcontext():
+            REST_OF_THIS_RUN.reset(token)
         gc.unfreeze()
 
 

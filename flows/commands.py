@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from datamask import cli, surroundings
+from datamask import cli, storage, surroundings
 from datamask import config as settings
 from datamask.checks import check_devices, check_footers, check_heads, check_packages
 from datamask.corpus import sample_corpus
 from datamask.corpus.inputs import find_inputs
 from datamask.errors import ConfigError, InputError, several
 from datamask.interrupts import INTERRUPTS
+from datamask.libraries import begin_drawing
 from datamask.release.release_folder import find_release
 from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
@@ -106,6 +107,9 @@ def curate(
     check_footers(files, chosen)
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
+
+    if not storage.is_remote(output) and not storage.exists(f"{output}/releases"):  # so there is no report yet
+        begin_drawing()
 
     def run_plainly() -> dict[str, Any]:
         from datamask.run import curate as run

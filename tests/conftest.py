@@ -9,7 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from datamask.report import drawing
+from datamask.report import drawer, drawing
 from tests.object_store import Store, clear_clients, running
 
 # how busy the machine is fails no test: neither one example's time, nor that of making it
@@ -21,10 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
 
 
 @contextlib.contextmanager
-def drawn(draw=drawing.draw_png, process=drawing._PROCESS) -> Iterator[None]:
+def drawn(draw=drawer.draw_picture, process=drawing._PROCESS) -> Iterator[None]:
     """Reports have their pictures drawn by `process`, and by `draw` where that fails."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "draw_png", draw)
+        patch.setattr(drawer, "draw_picture", draw)
         patch.setattr(drawing, "_PROCESS", process)
         yield
 
@@ -32,7 +32,7 @@ def drawn(draw=drawing.draw_png, process=drawing._PROCESS) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def blank_pictures() -> Iterator[None]:
     """A report's pictures are blank but where a test looks at them: they take a second."""
-    with drawn(lambda specification: b"\x89PNG", "raise SystemExit(1)"):
+    with drawn(lambda specification, options: b"\x89PNG", ("-c", "raise SystemExit(1)")):
         yield
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.special import chdtri
 
 from datamask.release.release_folder import ReleaseFolder
 
@@ -83,14 +84,12 @@ def stability(before: np.ndarray, now: np.ndarray) -> float:
 
     Half a document is added to each bin, so that an empty one does not count for infinity.
     """
-    from scipy.stats import chi2  # a second to load, which no refresh need wait for at its start
-
     n, m = before.sum(), now.sum()
     if len(before) < 2 or not n or not m:
         return 0.0
     p, q = ((counts + 0.5) / (counts + 0.5).sum() for counts in (before, now))
     index = float(((q - p) * np.log(q / p)).sum())
-    chance = chi2.ppf(1 - CHANCE, len(before) - 1) * (1 / n + 1 / m)
+    chance = chdtri(len(before) - 1, CHANCE) * (1 / n + 1 / m)
     return index if index > max(SHIFTED, chance) else 0.0
 
 

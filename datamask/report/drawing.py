@@ -1,79 +1,97 @@
-"""Pictures drawn by a process of its own, while the report is computed in this one.
+"""The process that places documents on the map and draws pictures, beside the one that computes the report.
 
-vl-convert needs most of a second before its first picture and holds the interpreter's lock while it draws:
-
-    with Drawing() as drawing:       # it starts
-        …                            # findings are computed
-        drawing.begin(specifications)
-        …                            # the page is written
-        pictures = drawing.finish()
+with Drawing() as drawing:       # it starts
+    place = drawing.place(features, seed)
+    drawing.begin(specifications)
+    …                            # the page is written
+    pictures = drawing.finish()
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Self
 
-import vl_convert
+import numpy as np
+import numpy.typing as npt
 
+from datamask.report import drawer
 from datamask.report.themes import PICTURE
 
 OPTIONS: Mapping[str, Any] = {"scale": 2, "config": PICTURE, "allowed_base_urls": []}  # sharp, and no connection opened
-_PROCESS = """
-import base64, json, sys
-from vl_convert import vegalite_to_png
-vegalite_to_png(
-    {"data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": {"x": {"field": "a", "type": "quantitative"}}}
-)
-asked = json.load(sys.stdin)
-drawn = [vegalite_to_png(one, **asked["options"]) for one in asked["pictures"]]
-print(json.dumps([base64.b64encode(one).decode() for one in drawn]))
-"""
+_PROCESS = ("-P", drawer.__file__)
 
 
 def draw_png(specification: Mapping[str, Any]) -> bytes:
     """A PNG of the Vega-Lite specification, twice its nominal size so that it is sharp. Opens no network connection."""
-    return vl_convert.vegalite_to_png(dict(specification), **OPTIONS)
+    return drawer.draw_picture(specification, OPTIONS)
 
 
 class Drawing:
-    """The process, until the block is left."""
+    """The processes, until the block is left; what they cannot do, because they have failed, is done here."""
 
-    _thread: Thread | None = None  # which asks, once there is something to draw
+    def __init__(self) -> None:
+        self._placing, self._drawing = _Process("place_documents"), _Process("draw_picture")
+        self._pictures: list[Future[bytes]] = []
 
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        return self
+    def place(self, features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
+        """As `drawer.place_documents`."""
+        placed: npt.NDArray[np.float32] = self._placing.submit(features, seed).result()
+        return placed
+
+    @property
+    def begun(self) -> int:
+        """Pictures that were asked for."""
+        return len(self._pictures)
 
     def begin(self, specifications: Sequence[Mapping[str, Any]]) -> None:
-        """Has these drawn."""
-        self._asked, self._answer = specifications, b""
-        self._thread = Thread(target=self._ask, daemon=True)
-        self._thread.start()
+        """Has these drawn, too."""
+        self._pictures += [self._drawing.submit(one, OPTIONS) for one in specifications]
 
     def finish(self) -> list[bytes]:
-        """The PNGs of what was asked for; drawn here if the process has failed."""
-        if self._thread:
-            self._thread.join()
-        if self._process.returncode == 0:
-            return [base64.b64decode(one) for one in json.loads(self._answer)]
-        return [draw_png(one) for one in self._asked]
+        """The PNGs of what was asked for."""
+        return [picture.result() for picture in self._pictures]
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            if self._thread:
-                self._thread.join()  # it closes the pipes
-            else:
-                self._process.communicate()
+        self._placing.finish()
+        self._drawing.finish()
 
-    def _ask(self) -> None:
-        asked = json.dumps({"pictures": self._asked, "options": OPTIONS})
-        self._answer = self._process.communicate(asked.encode())[0]
+
+class _Process:
+    """Calls one function of `drawer`, one call after another."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._ended = name, False
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix=name)
+        command = [sys.executable, *_PROCESS, name]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def submit(self, *arguments: Any) -> Future[Any]:
+        return self._asking.submit(self._answer, arguments)
+
+    def finish(self) -> None:
+        self._ended = True
+        self.process.kill()
+        self._asking.shutdown(cancel_futures=True)
+        with suppress(OSError):  # what it was asked was not read
+            self.process.communicate()  # closes the pipes
+
+    def _answer(self, arguments: tuple[Any, ...]) -> Any:
+        try:
+            pickle.dump(arguments, self.process.stdin)  # type: ignore[arg-type]  # a pipe
+            self.process.stdin.flush()  # type: ignore[union-attr]
+            return pickle.load(self.process.stdout)  # type: ignore[arg-type]
+        except (OSError, EOFError, pickle.UnpicklingError):
+            if self._ended:
+                raise
+        return getattr(drawer, self._name)(*arguments)

@@ -6,16 +6,15 @@ characters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from datamask.config import Config, ResolvedSelect, resolve
 from datamask.release.differences import excerpt
-from datamask.report import statistics
+from datamask.report import drawer, statistics
 from datamask.report.embedding_sample import DocumentColumns, Sample, Vectors
 from datamask.selection import select
 from datamask.selection.solvers import can_solve
@@ -30,6 +29,7 @@ ALIKE = 0.5  # cosine between two examples above which the second is skipped, so
 
 Rows = list[dict[str, Any]]
 Indices = npt.NDArray[np.intp]
+Place: TypeAlias = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float32]]  # as `drawer.place_documents`
 
 
 # ---------------------------------------------------------------- the map
@@ -58,15 +58,14 @@ def draw_map(
     return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
 
 
-def place_map(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices]) -> npt.NDArray[np.float32]:
-    """Where the documents of all panels lie on the paper's map, (n, 2), in the order of their rows; none: too few.
-
-    t-SNE (scikit-learn) of the first 50 principal components of the vectors.
-    """
+def place_map(
+    sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], place: Place = drawer.place_documents
+) -> npt.NDArray[np.float32]:
+    """Where the documents of all panels lie on the map, (n, 2), in the order of their rows; none: too few."""
     rows = _rows_of(drawn)
     if len(rows) < 10:
         return np.zeros((0, 2), np.float32)
-    return _tsne(vectors(rows).astype(np.float32), sample.config.selection.seed)
+    return place(vectors(rows).astype(np.float32), sample.config.selection.seed)
 
 
 def _rows_of(drawn: Mapping[str, Indices]) -> Indices:
@@ -119,18 +118,6 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Res
         settings=next(way for way in ways if can_solve(way.solver, way)),
     )
     return pool[chosen.selected]
-
-
-def _tsne(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
-    from sklearn.decomposition import PCA  # seconds to load, which a report that is there does not need
-    from sklearn.manifold import TSNE
-
-    components = min(50, *features.shape)
-    reduced = PCA(components, random_state=seed).fit_transform(features)
-    perplexity = min(30.0, (len(features) - 1) / 3)
-    with threadpool_limits(1):  # reproducible, and at this size threads cost more than they bring
-        map_ = TSNE(init="pca", perplexity=perplexity, max_iter=500, angle=0.8, random_state=seed)
-        return map_.fit_transform(reduced)
 
 
 # ---------------------------------------------------------------- disagreements

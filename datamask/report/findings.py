@@ -10,9 +10,9 @@ is what a threshold on quality_score keeps of the same candidates. Every sample 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,7 @@ from datamask.corpus.read import TOPIC
 from datamask.duck import connect
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
-from datamask.report import examples, losses, pairs, statistics
+from datamask.report import drawer, examples, losses, pairs, statistics
 from datamask.report import uncovered as coverage
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
@@ -132,24 +132,34 @@ class Findings:
         return plain_json(asdict(self))
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What is done while findings are computed."""
+
+    place: examples.Place = drawer.place_documents
+    draw: Callable[[Findings], None] = lambda findings: None  # told of everything but the map, which comes last
+
+
 @threadpool_limits.wrap(limits=1, user_api="blas")  # more wait for each other
 def find_findings(
     all_files: Sequence[ShardFiles],
     config: Config,
     certificate: Mapping[str, Any],
     stages: Sequence[StageTime] = (),
-    name: str | None = None,
     work: str | None = None,
     maps: Mapper = here,
     folder: str | None = None,
+    beside: Beside | None = None,
 ) -> Findings:
     """Reads the stages' files and computes everything the page shows.
 
     :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
     :param work: the work folder, for counts that do not fit in memory; None: everything in memory.
     :param maps, folder: who reads the shards, and where what they hand on lies; see `embedding_sample.read_sample`.
+    :param beside: who does what another process can.
     :raises ConservationError: a shard's files disagree about its rows.
     """
+    beside = beside or Beside()
     with connect(config.filter.memory_limit, work) as connection:
         tally = Tally(connection, grouping_columns(config))
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
@@ -174,8 +184,8 @@ def find_findings(
     asked = {arm: np.sort(generator.permutation(len(compared[arm]))[:NEIGHBOUR_QUERIES]) for arm in ARMS}
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator) if vectors else {}
     tell_share(0.15)
-    with ThreadPoolExecutor(2) as beside:  # the map takes half of the time
-        placed = beside.submit(examples.place_map, sample, vectors, drawn) if vectors else None
+    with ThreadPoolExecutor(2) as pool:  # the map takes half of the time
+        placed = pool.submit(examples.place_map, sample, vectors, drawn, beside.place) if vectors else None
         spectra, neighbours, table = [], [], []
         edges = np.round(np.linspace(0, 1, 41), 3)
         for arm in ARMS:
@@ -201,41 +211,39 @@ def find_findings(
         documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
         tell_share(0.4)
         covering = Covering(sample, vectors, documents, compared, read, diverse, reference)
-        covered = beside.submit(covering.words)
+        covered = pool.submit(covering.words)
         duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell_share(0.5)
-        shown_on_map = examples.map_points(sample, drawn, placed.result(), documents) if placed else []
+        found = Findings(
+            name=config.release.name,
+            totals=[asdict(total) for total in sample.totals],
+            settings=config.resolved.model_dump(mode="json"),
+            certificate=dict(certificate),
+            size=len(arms[OURS]),
+            sampled=sample.rate,
+            arms=table,
+            quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, arms)],
+            percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, arms)],
+            correlations=_correlation_rows(sample, scorers),
+            spectra=spectra,
+            neighbours=neighbours,
+            lengths=_length_rows(sample, arms),
+            groups={column: _group_rows(sample, column, arms) for column in sample.groups},
+            tokens=token_shares(sample),
+            examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
+            duplicates=duplicates,
+            stages=[asdict(stage) for stage in stages],
+            outcomes=outcomes,
+            signals=signals,
+            pairs=pairs.side_by_side(sample, fallen, documents, warnings),
+            warnings=warnings,
+            covered=covered.result(),
+            topics=topic_rows(all_files, topics),
+        )
+        beside.draw(found)
         tell_share(0.8)
-        found = covered.result()
-    tell_share(0.9)
-    return Findings(
-        name=name or config.release.name,
-        totals=[asdict(total) for total in sample.totals],
-        settings=config.resolved.model_dump(mode="json"),
-        certificate=dict(certificate),
-        size=len(arms[OURS]),
-        sampled=sample.rate,
-        arms=table,
-        quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, arms)],
-        percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, arms)],
-        correlations=_correlation_rows(sample, scorers),
-        spectra=spectra,
-        neighbours=neighbours,
-        lengths=_length_rows(sample, arms),
-        groups={column: _group_rows(sample, column, arms) for column in sample.groups},
-        tokens=token_shares(sample),
-        map=shown_on_map,
-        examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
-        duplicates=duplicates,
-        stages=[asdict(stage) for stage in stages],
-        outcomes=outcomes,
-        signals=signals,
-        pairs=pairs.side_by_side(sample, fallen, documents, warnings),
-        warnings=warnings,
-        covered=found,
-        topics=topic_rows(all_files, topics),
-    )
+        return replace(found, map=examples.map_points(sample, drawn, placed.result(), documents) if placed else [])
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its `stats`, a second to load, where it is first asked for
+from scipy.special import bdtr, bdtrc, betaln, ndtr
 
 from datamask.errors import several
 from datamask.filter.forgotten import REASON as FORGOTTEN
@@ -127,7 +127,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         rest = (all_taken - taken + 1) / (others + 2)
         limit = np.minimum(1.0, TIMES * rest)
         share = taken / np.maximum(judged, 1)
-        chance = scipy.stats.binom.sf(taken - 1, judged, limit)
+        chance = bdtrc(taken - 1, judged, limit)
         hit = (judged >= LEAST) & (others > 0) & (share >= SHARE) & (share > limit) & (chance * tested < ALPHA)
         if hit.any():
             named = [
@@ -199,9 +199,9 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     others = whole - candidates
     limit = (all_chosen - chosen) / np.maximum(others, 1) / PASSED_OVER
     tested = max(int((candidates >= LEAST).sum()), 1)
-    chance = scipy.stats.binom.cdf(chosen, candidates, limit)
+    chance = bdtr(chosen, candidates, limit)
     # of none at all a curator wants to know though so few could be missed by chance once in some columns
-    nothing = (chosen == 0) & (scipy.stats.binom.pmf(0, candidates, PASSED_OVER * limit) * tested < NOTHING)
+    nothing = (chosen == 0) & (bdtr(0, candidates, PASSED_OVER * limit) * tested < NOTHING)
     passed_over = (chosen < limit * candidates) & (chance * tested < ALPHA)
     hit = (candidates >= LEAST) & (others > 0) & (passed_over | nothing)
     if not hit.any():
@@ -246,10 +246,10 @@ def signal_rows(sums: Sequence[SignalSums]) -> Rows:
         chance = 1.0
         if enough and s.rule:
             enough = s.selected_sum >= LEAST
-            chance = scipy.stats.hypergeom.sf(s.selected_sum - 1, s.candidates, round(s.candidates_sum), s.selected)
+            chance = _hypergeometric(round(s.selected_sum), s.candidates, round(s.candidates_sum), s.selected)
         elif enough:
             variance = max(s.squares / s.candidates - pool**2, 0.0) / s.selected * (1 - s.selected / s.candidates)
-            chance = scipy.stats.norm.sf((chosen - pool) / max(variance**0.5, 1e-12))
+            chance = ndtr((pool - chosen) / max(variance**0.5, 1e-12))
         rows.append(
             {
                 "signal": s.signal,
@@ -265,6 +265,18 @@ def signal_rows(sums: Sequence[SignalSums]) -> Rows:
             }
         )
     return sorted(rows, key=lambda row: (not row["junk"], -(row["ratio"] or 0.0), row["signal"], row["rule"] or ""))
+
+
+def _hypergeometric(least: int, total: int, marked: int, drawn: int) -> float:
+    """The chance of at least so many marked among those drawn without replacement."""
+    found = np.arange(least, min(marked, drawn) + 1)
+    ways = _log_binomial(marked, found) + _log_binomial(total - marked, drawn - found) - _log_binomial(total, drawn)
+    return float(np.exp(ways).sum())
+
+
+def _log_binomial(of: int, taken: Integers | int) -> npt.NDArray[np.float64]:
+    values: npt.NDArray[np.float64] = -np.log1p(of) - betaln(of + 1 - taken, 1 + taken)
+    return values
 
 
 def junk_warnings(rows: Rows) -> Rows:

@@ -6,6 +6,7 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -16,11 +17,12 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError, some
+from datamask.libraries import drawing_process
 from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.release.release_folder import next_version
 from datamask.report.drawing import Drawing
-from datamask.report.findings import Findings, StageTime, find_findings
+from datamask.report.findings import Beside, Findings, StageTime, find_findings
 from datamask.shares import share_part, tell_share
 from datamask.stages import ShardFiles, record
 
@@ -65,9 +67,10 @@ def write_report(
     library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
     library.start()
     work = storage.join(staged.out, "work")
-    with Drawing() as drawing:
+    with drawing_process() or Drawing() as drawing:
+        beside = Beside(drawing.place, lambda found: _draw(drawing, _as_stored(found), page))
         with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
-            findings = find_findings(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
+            findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
         library.join()
         findings = replace(
             findings, unread=_unread(staged), personal=staged.personal(), release=_origin(staged, config)
@@ -97,18 +100,28 @@ def write_findings(folder: str, findings: Findings) -> Report:
 
 
 def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
-    from datamask.report import charts, page, themes  # see above
+    from datamask.report import page  # see above
 
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load_findings(folder)  # what is drawn is what is stored
-    pictures = _pictures(findings)
-    with charts.unchecked():
-        drawing.begin([themes.picture(chart(charts), picture.title) for picture, chart in pictures])
+    with page.charts.unchecked():
+        _draw(drawing, findings, page)
         storage.write_content(storage.join(folder, PAGE), page.render(findings))
     tell_share(0.5)
-    for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
+    for (picture, _), drawn in zip(_pictures(findings), drawing.finish(), strict=True):
         storage.write_content(storage.join(folder, picture.path), drawn)
     return describe(folder, findings)
+
+
+def _draw(drawing: Drawing, findings: Findings, page: Any) -> None:
+    """Has the pictures drawn that have not been begun. page: the module, which brings what makes charts."""
+    pictures = _pictures(findings)[drawing.begun :]
+    with page.charts.unchecked():
+        drawing.begin([page.themes.picture(chart(page.charts), picture.title) for picture, chart in pictures])
+
+
+def _as_stored(findings: Findings) -> Findings:
+    return Findings(**json.loads(json.dumps(findings.as_json())))
 
 
 def load_findings(folder: str) -> Findings:

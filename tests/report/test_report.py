@@ -333,7 +333,7 @@ def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() 
     bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
     with drawn(), Drawing() as process:
         process.begin([bars])
-        assert process.finish() == [draw_png(bars)] and not process._process.returncode
+        assert process.finish() == [draw_png(bars)] and process._drawing.process.poll() is None
     with pytest.raises(InputError, match="the page"), drawn(), Drawing() as process:
         process.begin([bars])
         raise InputError("the page cannot be written")
