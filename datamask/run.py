@@ -32,6 +32,7 @@ from datamask.filter import forgotten
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.duplicates import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
+from datamask.libraries import begin_drawing
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
 from datamask.release.publication import one_exporter, running
@@ -166,6 +167,8 @@ class Run(Driver):
         config = engine.config
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
+        if self.before is None:
+            begin_drawing()  # of a report that is to come
         forgets = forgotten.digest_of(out) is not None
         stages, reads = wanted(config, forgets), stage_reads(config, forgets)
         first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others

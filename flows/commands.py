@@ -108,8 +108,8 @@ def curate(
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
 
-    if not storage.is_remote(output) and not storage.exists(f"{output}/releases"):  # so there is no report yet
-        begin_drawing()
+    if plain and not storage.is_remote(output) and not storage.exists(f"{output}/releases"):
+        begin_drawing()  # at once; beside Prefect's server a second core has no time for it yet
 
     def run_plainly() -> dict[str, Any]:
         from datamask.run import curate as run
