@@ -5,6 +5,7 @@ import graphlib
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,9 @@ WIDE = 8  # parameters, at most, of all but commands
 COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality", "tokens"}
 
 
-def modules():
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module's syntax tree by its dotted name."""
     found = {}
     for top in ("datamask", "flows", "tasks"):
         for path in sorted((ROOT / top).rglob("*.py")):

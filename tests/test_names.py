@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from datamask.config import Config
+from tests.test_layers import modules
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for top in ("datamask", "flows", "tasks") for path in (ROOT / top).rglob("*.py"))
@@ -29,18 +30,6 @@ GROUPS = {
 }  # entry points
 EVENTS = re.compile(r"datamask\.[a-z.]+\*?")  # of Prefect, as flows/ and tasks/ emit them
 PLACEHOLDERS = {"file.py:Class", "stops.py:FullStops"}  # a user's own file
-
-
-def modules() -> dict[str, ast.Module]:
-    """Every module's syntax tree by its dotted name."""
-    found = {}
-    for path in SOURCES:
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text())
-    return found
-
-
-MODULES = modules()
 
 
 def names_in(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
@@ -60,14 +49,14 @@ def names_in(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
 
 @cache
 def members(module: str) -> dict[str, ast.stmt]:
-    return dict(names_in(MODULES[module].body))
+    return dict(names_in(modules()[module].body))
 
 
 @cache
 def classes() -> dict[str, set[str]]:
     """What the classes of each name have: methods, fields, and attributes that they set."""
     found: dict[str, set[str]] = {}
-    for tree in MODULES.values():
+    for tree in modules().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 own = found.setdefault(node.name, set())
@@ -89,7 +78,7 @@ def resolves(name: str) -> bool:
         return True
     for count in range(len(parts), 0, -1):
         prefix = ".".join(parts[:count])
-        for module in MODULES:
+        for module in modules():
             if module == prefix or module.endswith(f".{prefix}"):
                 rest = parts[count:]
                 if not rest or rest[0] in members(module) or rest[0] in exported(module):
@@ -108,7 +97,7 @@ def is_setting(parts: list[str]) -> bool:
 @cache
 def events() -> set[str]:
     """What stands in quotes in the code and looks like the name of an event of Prefect."""
-    constants = (node.value for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    constants = (node.value for tree in modules().values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return {value.rstrip(".") for value in constants if isinstance(value, str) and EVENTS.fullmatch(value)}
 
 
@@ -116,7 +105,7 @@ def events() -> set[str]:
 def exported(module: str) -> set[str]:
     """The names of `__all__` and of the table that packages load lazily by."""
     found = set()
-    for name, node in names_in(MODULES[module].body):
+    for name, node in names_in(modules()[module].body):
         if name in ("__all__", "_HOMES") and isinstance(node, ast.Assign):
             found |= {
                 one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
@@ -165,14 +154,14 @@ def test_names_in_docstrings_and_comments_exist(path: Path) -> None:
 
 
 def ours(first: str) -> bool:
-    return any(module.rsplit(".", 1)[-1] == first for module in MODULES)
+    return any(module.rsplit(".", 1)[-1] == first for module in modules())
 
 
 def placed(file: str, name: str) -> bool:
     """Whether a file of that path, or of such an ending, holds the name."""
     dotted = file.removesuffix(".py").replace("/", ".")
     return f"{file}:{name}" in PLACEHOLDERS or any(
-        name in members(one) for one in MODULES if one == dotted or one.endswith(f".{dotted}")
+        name in members(one) for one in modules() if one == dotted or one.endswith(f".{dotted}")
     )
 
 
@@ -195,7 +184,7 @@ PACKAGES = [path for path in SOURCES if path.name == "__init__.py"]
 @pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_package_lists_stands_in_it(path: Path) -> None:
     module = ".".join(path.parent.relative_to(ROOT).parts)
-    inside = {one.removeprefix(f"{module}.").split(".")[0] for one in MODULES if one.startswith(f"{module}.")}
+    inside = {one.removeprefix(f"{module}.").split(".")[0] for one in modules() if one.startswith(f"{module}.")}
     known = inside | {*members(module)} | exported(module) | set().union(*classes().values())
-    listed = LISTED.findall(ast.get_docstring(MODULES[module]) or "")
+    listed = LISTED.findall(ast.get_docstring(modules()[module]) or "")
     assert [name for name in listed if name not in known] == []

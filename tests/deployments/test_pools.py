@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 POOLS = Path(__file__).parents[2] / "deployments" / "pools"
-docker_worker = pytest.importorskip("prefect_docker.worker")
-kubernetes_worker = pytest.importorskip("prefect_kubernetes.worker")
 pytestmark = pytest.mark.usefixtures("prefect_server")  # resolving asks the server for variables and blocks
 
 
@@ -17,7 +15,8 @@ def template(name: str) -> dict:
 
 
 def resolved(name: str, values: dict):
-    worker = docker_worker.DockerWorker if name.startswith("docker") else kubernetes_worker.KubernetesWorker
+    kind = name.removesuffix("-gpu")
+    worker = getattr(pytest.importorskip(f"prefect_{kind}.worker"), f"{kind.capitalize()}Worker")
     configuration = worker.job_configuration
     return asyncio.run(configuration.from_template_and_values(template(name), values))
 
