@@ -267,7 +267,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=33,
+            version=34,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=200,

@@ -29,10 +29,10 @@ from datamask.shares import tell_share
 if TYPE_CHECKING:
     from datamask.selection.cover.atoms import AtomRows
 
-# Over the documents that may change sides. 500 end .07 to .1 % of the objective's span higher on 33,872 real documents
-# and take three times as long; a judge tells no difference (benchmarks/LOG.md). `coverage.search` asks for more.
-SWEEPS = 150
-MOST_READ = 12_000_000_000  # numbers of their rows times sweeps at most: of which about half are read
+# Over the documents that may change sides, where their rows hold few numbers and where they hold many. There 150 and
+# 500 find no better masks, or .05 % of the objective's span better (benchmarks/LOG.md). `coverage.search`: for more.
+SWEEPS, OF_MANY = 150, 75
+MANY_READ, MOST_READ = 100_000_000, 12_000_000_000  # numbers of rows times sweeps at most, for each of the two
 # μ at first, and where the fractional optimum is nearly a mask: from less, it would be lost. Nearly: Σ p (1 − p) is far
 # below this share of Σ p, each document counted by its curvature.
 FIRST, LATER, UNDECIDED = 0.35, 0.6, 0.1
@@ -203,7 +203,8 @@ def sharpen(
     whole[near] = p[near]
     part, inside = limits.at(near), whole[near]
     rows, mixture, ratio = _laid(joint, joint.rows.take(near), joint.levels(mass * whole))
-    count = max(2, int(share * min(SWEEPS, MOST_READ / max(len(rows.atoms), 1))))
+    numbers = max(len(rows.atoms), 1)
+    count = max(2, int(share * max(min(SWEEPS, MANY_READ / numbers), min(OF_MANY, MOST_READ / numbers))))
     columns = Columns(mass[near], curvature[near], unit[near], value[near], inside, *_resting(part))
     low, high = np.where(multipliers > 0, limits.high, limits.low), np.where(multipliers < 0, limits.low, limits.high)
     ends = limits.spent(whole), low, high
