@@ -41,6 +41,7 @@ POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: of the polynomial of a word's code points
 PAIR = BASE  # factor of the first of two hashes
+BLOCK = 256  # pairs of words that are looked up one after the other
 LESS, AMPERSAND, SEMICOLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;/!>h")
 SHORTEST, LONGEST = SENTENCE
 LEFT_QUOTES = (ord("«"), ord("‹"))
@@ -437,15 +438,21 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
     """
     left, right, before, after = pairs
     slots, shift, counts, strength = table
+    keys, seconds, firsts = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     filled = 0
     for document in range(len(first) - 1):
-        begun, mine = filled, slots[half[document]]
-        for here in range(first[document], first[document + 1] - apart):
-            there = here + apart
-            if before[here] > 0 and after[there] > 0:
-                both = counted(mine, shift, counts, mix_hash(left[here] * PAIR + right[there]))
-                chance = min(after[there] / size[document], CHANCE)
-                found[filled] = (both / chance + strength) / (before[here] + strength)
-                filled += 1
+        begun, mine, stop = filled, slots[half[document]], first[document + 1] - apart
+        for block in range(first[document], stop, BLOCK):
+            known = 0  # their keys lie side by side, so that many are looked up at once
+            for here in range(block, min(block + BLOCK, stop)):
+                there = here + apart
+                keys[known] = mix_hash(left[here] * PAIR + right[there])
+                firsts[known], seconds[known] = before[here], after[there]
+                known += (before[here] > 0) & (after[there] > 0)
+            for place in range(known):
+                both = counted(mine, shift, counts, keys[place])
+                chance = min(seconds[place] / size[document], CHANCE)
+                found[filled + place] = (both / chance + strength) / (firsts[place] + strength)
+            filled += known
         number[document] = filled - begun
     return filled
