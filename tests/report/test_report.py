@@ -21,7 +21,7 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, examples, page, report, sections, write_report
+from datamask.report import StageTime, drawer, examples, page, report, sections, write_report
 from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
@@ -333,6 +333,8 @@ def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() 
     bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
     with drawn(), Drawing() as process:
         process.begin([bars])
+        features = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+        assert np.array_equal(process.place(features, 1), drawer.place_documents(features, 1))
         assert process.finish() == [draw_png(bars)] and process._drawing.process.poll() is None
     with pytest.raises(InputError, match="the page"), drawn(), Drawing() as process:
         process.begin([bars])
