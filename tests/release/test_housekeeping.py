@@ -21,9 +21,10 @@ from datamask.release.verify import verify
 from tests.release.made import released, settings
 
 
-@pytest.fixture
-def two(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """Two releases of one corpus with other filters; files of nobody, and one that is none of ours."""
+    tmp_path = tmp_path_factory.mktemp("two") / "live"
     _, first = released(tmp_path, settings(filter={"min_tokens": 2}))
     _, second = released(tmp_path, settings(filter={"min_tokens": 9}))
     work = tmp_path / "out" / "work"
@@ -35,14 +36,24 @@ def two(tmp_path):
     (work / "tmp" / "scratch-lost" / "rows.bin").write_bytes(b"x" * 300)
     (work / "sweep").mkdir()
     (work / "sweep" / f"{'c' * 16}.json").write_text("{}")
-    return str(tmp_path / "out"), first, second
+    shutil.copytree(tmp_path, tmp_path.with_name("kept"), symlinks=True)
+    return tmp_path, first, second
+
+
+@pytest.fixture
+def two(made):
+    """The folder as it was, at the same path."""
+    folder, *releases = made
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("kept"), folder, symlinks=True)
+    return str(folder / "out"), *releases
 
 
 def names(found):
     return {path.rsplit("/", 1)[-1] for path in found.paths}
 
 
-def test_what_the_newest_releases_need_stays(two, tmp_path):
+def test_what_the_newest_releases_need_stays(two):
     out, first, second = two
     both, one = unneeded(out, 2), unneeded(out, 1)
     assert names(both) >= {f"old-{'a' * 16}.parquet", "model.bin"} and not {"notes.txt", f"{'c' * 16}.json"} & names(
@@ -56,16 +67,16 @@ def test_what_the_newest_releases_need_stays(two, tmp_path):
     assert "rows.bin" in names(both)
     assert both.bytes >= 1800 and both.kept_for == tuple(list_versions(out))
     assert remove(out, 1) == one
-    assert unneeded(out, 1).paths == () and (tmp_path / "out/work/embeddings/notes.txt").exists()
-    assert not (tmp_path / "out/work/encoder").exists() or not list((tmp_path / "out/work/encoder").iterdir())
-    again = released(tmp_path, settings(filter={"min_tokens": 9}))[1]
+    assert unneeded(out, 1).paths == () and Path(out, "work/embeddings/notes.txt").exists()
+    assert not list(Path(out, "work/encoder").glob("*"))
+    again = released(Path(out).parent, settings(filter={"min_tokens": 9}))[1]
     assert again.version == second.version and not again.new
     assert verify(first).problems == [] and verify(second).problems == []
 
 
-def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two, tmp_path):
+def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two):
     out, first, second = two
-    parts = tmp_path / "out/work/parts/filter"
+    parts = Path(out, "work/parts/filter")
     (parts / "codes-0123456789abcdef.npz").write_bytes(b"x" * 700)
     records = {path for path in parts.iterdir() if path.suffix == ".json"}
     assert len(records) == 2  # the releases have other filters

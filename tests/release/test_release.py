@@ -180,16 +180,16 @@ def test_old_releases_go_but_neither_latest_nor_the_one_before(tmp_path):
     files = make_corpus(tmp_path)
     out = str(tmp_path / "out")
     versions = []
-    for rows in (10, 20, 30, 40):
+    for rows in (100, 200, 300, 400):
         _, release = released(tmp_path, settings(release={"rows_per_file": rows, "keep": 1}), files)
         versions.append(release.version)
         assert layout.list_versions(out) == versions[-2:]
     # an old key again: its release was pruned, so it is made anew and becomes the latest
-    _, release = released(tmp_path, settings(release={"rows_per_file": 10, "keep": 1}), files)
+    _, release = released(tmp_path, settings(release={"rows_per_file": 100, "keep": 1}), files)
     assert release.new and layout.version_key(release.version) == layout.version_key(versions[0])
     assert layout.latest_version(out) == release.version
     # an older one that is still there: latest moves back to it, and it is kept however few are
-    _, back = released(tmp_path, settings(release={"rows_per_file": 40, "keep": 1}), files)
+    _, back = released(tmp_path, settings(release={"rows_per_file": 400, "keep": 1}), files)
     assert back.version == versions[-1] and not back.new
     assert layout.latest_version(out) == back.version and back.version in layout.list_versions(out)
     assert not list(Path(out, "releases").glob(".*"))
