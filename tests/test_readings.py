@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.text_read import measure, size_of
 from tests.flows.conftest import SMALL, write_shard
 
@@ -30,15 +32,20 @@ def test_a_default_run_reads_the_text_twice_beside_the_samples_of_its_fits(tmp_p
     assert not again.keys() & {READINGS, *FITS}
 
 
-def test_a_corpus_that_stays_in_memory_is_decoded_once(tmp_path: Path) -> None:
-    write_shard(tmp_path / "corpus", 0, count=60)
-    inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
-    assert sum(measure(inputs, str(tmp_path / "out"), SMALL)["read"].values()) == size_of(inputs)
+@pytest.fixture(scope="module")
+def one_shard(tmp_path_factory) -> tuple[list[str], str, dict]:
+    """A corpus of one shard, the output folder of a run of it, and what that run read."""
+    folder = tmp_path_factory.mktemp("readings")
+    inputs = [str(write_shard(folder / "corpus", 0, count=60))]
+    return inputs, str(folder / "out"), measure(inputs, str(folder / "out"), SMALL)["read"]
 
 
-def test_another_scorer_reads_the_text_once(tmp_path: Path) -> None:
-    write_shard(tmp_path / "corpus", 0, count=60)
-    inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
-    measure(inputs, str(tmp_path / "out"), SMALL)
-    found = measure(inputs, str(tmp_path / "out"), [*SMALL, "quality.scorers=[{kind: heuristic}]"], False)["read"]
+def test_a_corpus_that_stays_in_memory_is_decoded_once(one_shard) -> None:
+    inputs, _, read = one_shard
+    assert sum(read.values()) == size_of(inputs)
+
+
+def test_another_scorer_reads_the_text_once(one_shard) -> None:
+    inputs, out, _ = one_shard
+    found = measure(inputs, out, [*SMALL, "quality.scorers=[{kind: heuristic}]"], False)["read"]
     assert found[READINGS] == size_of(inputs)
