@@ -43,6 +43,8 @@ def prefect_server(tmp_path_factory):
 
     os.environ["PREFECT_HOME"] = str(tmp_path_factory.mktemp("prefect"))
     os.environ["DO_NOT_TRACK"] = "1"
+    os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE"] = "50"  # of one each it takes a second a run
+    os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"
     for unused in ("ANALYTICS_ENABLED", "REGISTER_BLOCKS_ON_START", *(f"SERVICES_{name}_ENABLED" for name in SERVICES)):
         os.environ[f"PREFECT_SERVER_{unused}"] = "false"
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
