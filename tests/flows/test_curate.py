@@ -1,6 +1,5 @@
 """The whole pipeline, small: what comes out, what a second run does, and what a user who errs is told."""
 
-import hashlib
 import json
 import re
 import subprocess
@@ -16,18 +15,11 @@ import pytest
 from datamask.release.publication import one_exporter
 from datamask.run import Run
 from tests.flows.conftest import SETTINGS, write_shard
+from tests.release.made import digests
 
 
 def stage(found, name):
     return next(line for line in found["stages"] if line["stage"] == name)
-
-
-def digests(release):
-    return {
-        path.relative_to(release).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(Path(release).rglob("*"))
-        if path.is_file()
-    }
 
 
 def work_done(found):

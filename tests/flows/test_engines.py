@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.flows.conftest import SETTINGS
-from tests.flows.test_curate import digests
+from tests.release.made import digests
 
 pytest.importorskip("prefect_dask")
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

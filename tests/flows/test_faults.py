@@ -13,7 +13,7 @@ import pytest
 
 from datamask.encoders.embed import embed_shard
 from datamask.pipeline import STAGES
-from tests.flows.test_curate import digests
+from tests.release.made import digests
 
 FAULTY = (
     "plan", "convert", "encoder", "quality", "index", "embed", "score", "filter", "signatures", "duplicates", "prices",

@@ -25,15 +25,10 @@ from datamask.release.explain import explain
 from datamask.release.housekeeping import remove, unneeded
 from datamask.release.release_folder import find_release, list_versions
 from datamask.release.verify import verify
+from tests.filter.test_copy_counts import SMALL
 from tests.filter.test_stage import document, noisy
 
 ROOT = Path(__file__).parents[2]
-SMALL = {
-    "corpus": {"group_bytes": 0},
-    "encoder": {"dimensions": 32, "vocabulary": 500, "fit_documents": 200},
-    "select": {"token_ratio": 0.5},
-    "run": {"workers": 2},
-}
 DOCUMENTS = 60  # of a shard
 COPIES = (  # planted: of a page of the site that must go
     lambda text, n: text,

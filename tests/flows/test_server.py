@@ -132,10 +132,7 @@ def test_a_run_whose_server_is_not_there_ends_in_one_line(tmp_path, there):
         else:
             other.server_close()
         command = [sys.executable, "-m", "datamask.cli", "curate", "--input", "x.jsonl", "--output", "out"]
-        environment = os.environ | {
-            "PREFECT_API_URL": url,
-            "PYTHONPATH": str(Path.cwd()),
-        }
+        environment = os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": str(Path.cwd())}
         ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         if there:
             other.shutdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +164,12 @@ def make_masks(files: ShardFiles, folder: Path, share: float = 0.5, seed: int = 
     key = storage.key("mask", files.scores.key, files.filters.key if files.filters else None, share, seed)
     url = storage.join(str(folder / "out" / "work"), "masks", f"{files.shard.name}-{key}.parquet")
     return replace(files, masks=storage.write_output(url, key, MASKS, [table]))
+
+
+def digests(folder: str | Path, skip: tuple[str, ...] = ()) -> dict[str, str]:
+    """sha256 of the folder's files by their path in it."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and path.name not in skip)
+    return {path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def make_corpus(folder: Path, rows: tuple[int, ...] = (150, 90, 200), **settings) -> list[ShardFiles]:

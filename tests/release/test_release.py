@@ -1,7 +1,7 @@
 """From masks to a published release: nothing lost, nothing changed, the same bytes again."""
 
-import hashlib
 import random
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,19 +13,14 @@ from datamask.corpus.plan import FailedFile, Part, Shard
 from datamask.errors import IncompleteError, InputError
 from datamask.release import Provenance, export, publish
 from datamask.release import release_folder as layout
-from tests.release.made import PROVENANCE, documents, make_corpus, make_shard, released, settings, staged
+from tests.release.made import PROVENANCE, digests, documents, make_corpus, make_shard, released, settings, staged
 
 
 def data_files(folder):
     return sorted(Path(folder).glob("data/*/*.parquet"))
 
 
-def digests(folder, skip=("manifest.json",)):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file() and path.name not in skip
-    }
+content = partial(digests, skip=("manifest.json",))
 
 
 def expected_rows(files):
@@ -148,9 +143,9 @@ def test_bytes_do_not_depend_on_threads_or_on_an_interruption(tmp_path, threads,
         path.unlink()
     Path(stage.folder, "data", "CC-MAIN-2020-05", ".half.tmp").write_bytes(b"PAR1")
     second = publish(export(files, small, str(tmp_path / "two/out"), PROVENANCE))
-    names = set(digests(first.path)) - {"quarantine.parquet", "README.md"}  # these name the folder of the input
-    assert {n: digests(first.path)[n] for n in names} == {n: digests(second.path)[n] for n in names}
-    assert set(digests(second.path)) == set(digests(first.path))
+    names = set(content(first.path)) - {"quarantine.parquet", "README.md"}  # these name the folder of the input
+    assert {n: content(first.path)[n] for n in names} == {n: content(second.path)[n] for n in names}
+    assert set(content(second.path)) == set(content(first.path))
 
 
 def test_files_are_bounded_by_rows_and_by_bytes(tmp_path):
@@ -253,7 +248,7 @@ def test_manifest_satisfies_its_schema(tmp_path):
     jsonschema.validate(manifest, manifest_schema())
     assert render_manifest(manifest) == Path(release.path, "manifest.json").read_bytes()
     listed = {item["path"]: item["sha256"] for item in manifest["files"]}
-    assert listed == digests(release.path)
+    assert listed == content(release.path)
     assert set(manifest["dumps"]) == {path.parent.name for path in data_files(release.path)}
     assert sum(manifest["dumps"].values()) == manifest["conservation"]["total"]["selected"]
 

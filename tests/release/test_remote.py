@@ -14,25 +14,11 @@ from datamask.release import ReleaseFolder, export, publish
 from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, list_versions
 from datamask.release.verify import verify
-from tests.object_store import clear_clients, running
+from tests.object_store import clear_clients
 from tests.release.made import PROVENANCE, make_corpus, make_masks, released, settings
 
 ROWS = (60, 40)
 CONFIG = settings(release={"rows_per_file": 60, "keep": 1})
-
-
-@pytest.fixture(scope="module")
-def server():
-    with running() as store:
-        yield store
-
-
-@pytest.fixture
-def store(server):
-    server.fault = lambda number, method, path: None
-    server.requests.clear()
-    clear_clients()
-    return server
 
 
 def on_store(folder, out, config=CONFIG):

@@ -70,10 +70,7 @@ FROM '{path}/data/*/*.parquet' WHERE value IS NOT NULL GROUP BY value ORDER BY 3
 """
 
 
-@pytest.mark.parametrize(
-    ("label", "value"),
-    [("languages", "language"), ("dumps", "dump"), ("licences", "license")],
-)
+@pytest.mark.parametrize(("label", "value"), [("languages", "language"), ("dumps", "dump"), ("licences", "license")])
 def test_sizes_are_what_duckdb_counts_to_the_byte(release, label, value):
     rows = duckdb.sql(COUNTED.format(value=value, path=release.path)).fetchall()
     assert [tuple(row.values()) for row in summary(release)[label]] == rows and len(rows) > 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 from shutil import copytree
 
@@ -21,6 +20,7 @@ from datamask.study.worth import Worth, find_worth
 from datamask.study.worth_judged import JudgedWorth, JudgeSays
 from datamask.study.worth_page import lead, write_worth
 from tests.flows.conftest import SMALL, documents, write_shard
+from tests.release.made import digests
 
 BUDGET = "select.token_ratio=0.3"
 
@@ -45,11 +45,6 @@ def added(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(out: Path, added: Path) -> Worth:
     return find_worth([str(added)], str(out))
-
-
-def content(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_every_row_is_new_or_has_a_reason_why_not(found: Worth, added: Path) -> None:
@@ -88,12 +83,12 @@ def test_what_must_be_forgotten_is_not_new(out: Path, added: Path, tmp_path: Pat
 
 
 def test_the_releases_folder_stays_as_it_is(out: Path, added: Path, tmp_path: Path, found: Worth) -> None:
-    before = content(out)
+    before = digests(out)
     assert find_worth([str(added)], str(out), work=str(tmp_path)) == found
-    assert content(out) == before
-    kept = content(tmp_path)
+    assert digests(out) == before
+    kept = digests(tmp_path)
     assert find_worth([str(added)], str(out), work=str(tmp_path)) == found  # from what is there
-    assert content(tmp_path).keys() == kept.keys()
+    assert digests(tmp_path).keys() == kept.keys()
 
 
 def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path, capsys) -> None:
