@@ -86,8 +86,7 @@ def test_a_device_of_a_killed_process_is_free_again(two):
 
 
 @pytest.mark.parametrize(
-    ("stage", "given"),
-    [("index", config()), ("embed", config(0)), ("score", config()), ("export", config())],
+    ("stage", "given"), [("index", config()), ("embed", config(0)), ("score", config()), ("export", config())]
 )
 def test_stages_without_a_model_and_runs_without_gpus_claim_none(two, stage, given):
     with gpus.on_gpu([stage], given) as own:

@@ -107,11 +107,7 @@ def test_a_file_that_a_delta_table_lists_and_that_is_gone_is_a_failure(tmp_path)
                 {
                     "metaData": {
                         "schemaString": json.dumps(
-                            {
-                                "fields": [
-                                    {"name": "text", "metadata": {"delta.columnMapping.physicalName": "col-1"}},
-                                ]
-                            }
+                            {"fields": [{"name": "text", "metadata": {"delta.columnMapping.physicalName": "col-1"}}]}
                         )
                     }
                 }

@@ -11,14 +11,7 @@ import pyarrow as pa
 import pytest
 
 from datamask.filter.held_texts import HeldTexts
-from datamask.filter.intact import (
-    Text,
-    TextPair,
-    likelier,
-    pairs_of,
-    prose_beside,
-    which_falls,
-)
+from datamask.filter.intact import Text, TextPair, likelier, pairs_of, prose_beside, which_falls
 from datamask.filter.pair_loops import missing_runs, repeated
 from datamask.filter.shingles import likeness
 from datamask.filter.siblings import garbled, reworded

@@ -38,8 +38,7 @@ from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
     st.text(
-        st.one_of(st.characters(), st.sampled_from("aB'’9 \n.!!--|$\\(«»中あกÃ©â€™\u200d\u0301\ud800{")),
-        max_size=60,
+        st.one_of(st.characters(), st.sampled_from("aB'’9 \n.!!--|$\\(«»中あกÃ©â€™\u200d\u0301\ud800{")), max_size=60
     ),
     max_size=5,
 )
