@@ -167,8 +167,6 @@ class Run(Driver):
         config = engine.config
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
-        if self.before is None:
-            begin_drawing()  # of a report that is to come
         forgets = forgotten.digest_of(out) is not None
         stages, reads = wanted(config, forgets), stage_reads(config, forgets)
         first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others
@@ -269,6 +267,8 @@ class Run(Driver):
 
     def publish(self) -> dict[str, Any]:
         """Runs every stage after the plan, publishes, and returns the run's numbers."""
+        if self.before is None:
+            begin_drawing()  # of a report that is to come
         shards = self.measure_and_decide()
         from datamask.report import StageTime  # with what draws, which no stage before waits for
 

@@ -12,6 +12,7 @@ from scipy import stats
 from sklearn.metrics.pairwise import cosine_similarity
 
 from datamask.report import statistics as s
+from datamask.report.losses import _hypergeometric
 
 
 def unit(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -76,6 +77,21 @@ def test_rank_correlation_ignores_what_is_missing() -> None:
     a = np.array([1.0, 2, 3, np.nan, 5])
     assert s.rank_correlation(a, np.exp(a)) == pytest.approx(1)
     assert math.isnan(s.rank_correlation([1, 1, 1, 1], [1, 2, 3, 4]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=3, max_size=30))
+def test_rank_correlation_agrees_with_scipy(values: list[tuple[int, int]]) -> None:
+    a, b = zip(*values, strict=True)
+    if len({*a}) > 1 and len({*b}) > 1:
+        assert s.rank_correlation(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+
+
+@given(st.integers(1, 3000), st.floats(0, 1), st.floats(0, 1), st.integers(0, 3000))
+def test_the_chance_of_so_many_agrees_with_scipy(total: int, marked: float, drawn: float, least: int) -> None:
+    of, out_of = round(marked * total), max(1, round(drawn * total))
+    least = max(min(least, of, out_of), of + out_of - total, 0)
+    expected = stats.hypergeom.sf(least - 1, total, of, out_of)
+    assert _hypergeometric(least, total, of, out_of) == pytest.approx(expected, abs=1e-9)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(0, 9))
