@@ -1,10 +1,10 @@
 """What the flow's process holds of an index of many signatures while it looks for what pairs connect.
 
-    python benchmarks/paired_documents.py 10000000 100000000 1000000000 --share 0.2
+    python benchmarks/paired_documents.py 10000000 100000000 1000000000 --share 0.2 --folder SCRATCH
 
 The reduces of `datamask.filter.duplicates` between the maps that estimate, choose and group pairs, on pairs by chance
-among a share of the documents (each in two pairs), a million at a time, as maps hand them on. Resident memory beyond
-what the process had before, at most, in a process of its own for each number of documents.
+among a share of the documents (each in two pairs), dealt as maps do, a million at a time. Resident memory beyond what
+the process had before, at most, in a process of its own for each number of documents.
 """
 
 from __future__ import annotations
@@ -13,43 +13,42 @@ import argparse
 import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
-from datamask.filter.duplicate_candidates import PairedDocuments, parts_of_groups, total_of_groups
-from datamask.filter.duplicates import HELD, PAIRED
+from datamask.filter.connected import ConnectedDocuments, deal_pairs
+from datamask.filter.duplicate_candidates import part_of
+from datamask.maps import write_joined
 
-PAIRS = 1 << 20  # that a map hands on
-GROUP = 1 << 17  # documents
-LETTERS = 1 << 26  # of a part
+PAIRS = 1 << 20  # that a map deals
 
 
-def pairs_of(documents: int, share: float) -> Iterator[np.ndarray]:
-    """(P, 2) pairs, the same at each call."""
-    named = int(documents * share)
-    for seed, first in enumerate(range(0, named, PAIRS)):
+def deal(folder: Path, documents: int, share: float) -> list[str]:
+    """Files of pairs, as the maps write them."""
+    named, found = int(documents * share), []
+    for number, first in enumerate(range(0, named, PAIRS)):
         count = min(PAIRS, named - first)
-        places = np.random.default_rng(seed).integers(0, named, (count, 2))
-        yield (places * (documents / max(named, 1))).astype(np.int64)
+        places = np.random.default_rng(number).integers(0, named, (2, count))
+        one, other = (places * (documents / named)).astype(np.int64)
+        found.append(str(folder / f"pairs-{number}"))
+        deal_pairs(found[-1], one, other, documents)
+    return found
 
 
-def reduce_pairs(documents: int, share: float) -> int:
-    """What the process does; returns how many documents are in pairs."""
-    paired = PairedDocuments(documents, lambda: pairs_of(documents, share))
-    for _ in paired.spread(paired.lowest, np.arange, documents):
-        pass
-    part, place = np.zeros(paired.count, np.int64), 0
-    for first in range(0, documents, GROUP):
-        among = paired.among(first, min(first + GROUP, documents))
-        letters = np.full(np.count_nonzero(among), 2000)
-        total_of_groups(paired.lowest, letters, place, part)
-        place += len(letters)
-    parts_of_groups(paired.lowest, part, LETTERS)
-    for _ in paired.spread(part, lambda first, last: np.full(last - first, -1, np.int32)):
-        pass
-    return paired.count
+def reduce_pairs(folder: Path, urls: list[str], documents: int) -> int:
+    """What the process does for both kinds of pairs; returns how many documents are in pairs."""
+    kind = np.int32 if documents < 1 << 31 else np.int64
+    for name in ("copies", "part"):
+        found = ConnectedDocuments(str(folder / name), urls, documents)
+        if name == "copies":
+            column = found.column(lambda first, last: np.arange(first, last, dtype=kind))
+        else:
+            column = found.column(lambda first, last: np.full(last - first, -1, np.int32), lambda low: part_of(low, 99))
+        write_joined(str(folder / f"{name}.npy"), column, documents)
+    return found.count
 
 
 def resident() -> float:
@@ -61,20 +60,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("documents", type=int, nargs="+")
     parser.add_argument("--share", type=float, default=0.2, help="of the documents that pairs are drawn from")
+    parser.add_argument("--folder", help="for files, 20 bytes a document (default: a temporary one)")
     parser.add_argument("--alone", action="store_true", help="in this process")
-    arguments = parser.parse_args()
-    if not arguments.alone:
-        print("| documents | in pairs | GB | of these by the model | seconds |\n|--:|--:|--:|--:|--:|")
-        for documents in arguments.documents:
-            command = [sys.executable, __file__, str(documents), "--share", str(arguments.share), "--alone"]
-            subprocess.run(command, check=True)
+    given = parser.parse_args()
+    if not given.alone:
+        print("| documents | in pairs | GB | seconds |\n|--:|--:|--:|--:|", flush=True)
+        for documents in given.documents:
+            command = [sys.executable, __file__, str(documents), "--share", str(given.share), "--alone"]
+            subprocess.run([*command, *(["--folder", given.folder] if given.folder else [])], check=True)
         return
-    reduce_pairs(1_000_000, arguments.share)  # compiles, and holds a block
-    [documents], before, began = arguments.documents, resident(), time.perf_counter()
-    count = reduce_pairs(documents, arguments.share)
-    held, seconds = resident() - before, time.perf_counter() - began
-    model = HELD * documents + PAIRED * count
-    print(f"| {documents:,} | {count:,} | {held / 1e9:.2f} | {model / 1e9:.2f} | {seconds:.0f} |", flush=True)
+    [documents] = given.documents
+    with tempfile.TemporaryDirectory(dir=given.folder) as temporary:
+        folder = Path(temporary)
+        urls = deal(folder, documents, given.share)
+        before, began = resident(), time.perf_counter()
+        count = reduce_pairs(folder, urls, documents)
+        held, seconds = resident() - before, time.perf_counter() - began
+    print(f"| {documents:,} | {count:,} | {held / 1e9:.2f} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

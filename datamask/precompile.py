@@ -17,15 +17,7 @@ import torch
 
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
-from datamask.filter.duplicate_candidates import (
-    PairCodes,
-    PairedDocuments,
-    Samples,
-    meetings,
-    pairs_that_met,
-    parts_of_groups,
-    total_of_groups,
-)
+from datamask.filter.duplicate_candidates import PairCodes, Samples, meetings, pairs_that_met
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import pairs_of
 from datamask.filter.posting_loops import by_hash, different, of_many, places_among
@@ -74,14 +66,11 @@ def _words(texts: list[str]) -> None:
 
 
 def _duplicates(texts: list[str]) -> None:
-    paired, part = PairedDocuments(4, lambda: [np.array([[0, 2]])]), np.zeros(2, np.int64)
-    total_of_groups(paired.lowest, np.ones(2, np.int64), 0, part)
-    parts_of_groups(paired.lowest, part, 1)
     lengths, hashes = np.ones(2, np.int64), np.array([1, 1], np.uint64)
     sampled(lengths, _mapped(hashes))
     postings = postings_of(lengths, hashes)
     postings = postings.astype(WIDE)
-    codes, part = meetings(shared_of(postings, lengths), 1)
+    codes, _ = meetings(shared_of(postings, lengths), 1)
     pairs_that_met(
         codes, PairCodes(0, 1), SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16)))
     )

@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from datamask.config import Config, Quota, Select
-from datamask.filter import duplicate_candidates, duplicates
+from datamask.filter import connected, decisions, duplicates
 from datamask.filter.duplicates import find_duplicates
 from datamask.maps import Mapper, here
 from datamask.selection import budget_cuts, groups, moment_rounds
@@ -26,7 +26,6 @@ from tests.selection.cover.test_rounds import Rows, settings_of
 
 SHARDS, ROWS = (3, 9), 12_000
 OBJECTS = 3.0  # bytes a document: names and paths of a shard, and by how much the peaks of two runs differ anyway
-PAIRS = 3.0  # the same, of pairs: so few documents have one part of them, which is held
 
 
 class Watching:
@@ -122,8 +121,9 @@ def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch,
 
 
 @pytest.mark.slow
-def test_duplicates_hold_what_they_say(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(duplicate_candidates, "BLOCK", 1 << 10)
+def test_duplicates_hold_nothing_of_a_document(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(connected, "RANGE", 1 << 10)
+    monkeypatch.setattr(decisions, "PIECE", 1 << 8)
     monkeypatch.setattr(duplicates, "groups", lambda ordered: [(place,) for place in range(len(ordered))])
     texts = [[document(ROWS * number + row, 20) for row in range(ROWS)] for number in range(SHARDS[1])]
     for number, shard in enumerate(texts):  # one document in thirty has a copy in the first shard
@@ -135,5 +135,5 @@ def test_duplicates_hold_what_they_say(tmp_path: Path, monkeypatch):
         found = find_duplicates(files[:count], config, f"{work}-{count}-{isinstance(maps, Watching)}", maps)
         fallen.append(sum(output.rows for output in found))
 
-    assert bytes_a_document(run) < duplicates.HELD + duplicates.PAIRED / 15 + OBJECTS + PAIRS
+    assert bytes_a_document(run) < OBJECTS
     assert fallen[-1] > 500

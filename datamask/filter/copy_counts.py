@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
-from datamask.filter.duplicate_candidates import Components
+from datamask.filter.connected import ConnectedDocuments, deal_pairs
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import Group, where_by_copies
 from datamask.filter.forgotten import READ, REASON, SIGNED, Requests, load_requests
@@ -39,9 +39,9 @@ from datamask.maps import (
     places_of,
     read_arrays,
     records_of,
-    write_array,
     write_arrays,
     write_dealt,
+    write_joined,
 )
 from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
@@ -74,6 +74,7 @@ class Counting:
     work: str
     folder: str
     schema: pa.Schema  # of the corpus
+    documents: int
     parts: int
     first: Mapping[str, int]  # the number of each shard's first row among all
     bounds: tuple[int, ...]  # the first row of each group of shards
@@ -104,19 +105,20 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
             work,
             folder,
             corpus_schema([files.shard for files in ordered], config),
+            int(first[-1]),
             parts_of(int(first[-1]), PART_ROWS),
             {files.shard.name: int(start) for files, start in zip(ordered, first, strict=False)},
             tuple(int(first[group[0]]) for group in places),
         )
         items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(places)]
         sizes = [sum(rows[place] for place in group) for group in places]
-        pairs = maps(read_members, state, items, sizes) + maps(pair_equal_texts, state, range(state.parts))
-        components = Components(int(first[-1]))
-        for pair in pairs:
-            components.add(*pair.read("one", "other"))
-        lowest = components.lowest()
-        write_array(state.at("lowest") + ".npy", lowest)
-        write_arrays(state.at("forgotten"), groups=_forgotten(pairs[: len(items)], lowest))
+        read = maps(read_members, state, items, sizes)
+        maps(pair_equal_texts, state, range(state.parts))
+        urls = [state.at("fell", n, "pairs") for n in range(len(items))]
+        urls += [state.at("equal", part) for part in range(state.parts)]
+        connected = ConnectedDocuments(state.at("ranges"), urls, state.documents)
+        write_joined(state.at("lowest") + ".npy", connected.column(np.arange), state.documents)
+        write_arrays(state.at("forgotten"), groups=_forgotten(read, mapped(state.at("lowest") + ".npy")))
         maps(deal_members, state, items, sizes)
         seen = maps(count_members, state, range(state.parts))
         state = replace(state, statistics=_statistics(seen, config))
@@ -157,8 +159,8 @@ def _forgotten(handed: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
 
 
 def read_members(state: Counting, group: Group) -> Handed:
-    """Writes the compared documents with source and dump, and their texts' hashes, dealt to parts; hands on the pairs
-    that duplicates found, and the documents that a request names."""
+    """Writes the compared documents with source and dump, and their texts' hashes, dealt to parts, and the pairs that
+    duplicates found; hands on those of which one is in the other, and the documents that a request names."""
     found, hashed, hits = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, HIT)]
     pairs: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # copies; of which one is in the other
     requests, (number, shards) = load_requests(state.work), group
@@ -187,8 +189,8 @@ def read_members(state: Counting, group: Group) -> Handed:
     write_dealt(state.at("texts", number), texts, partition_of(texts["high"], state.parts), state.parts)
     write_arrays(state.at("members", number), members=np.concatenate(found))
     copies, held = (np.array(pairs[alike], np.int64).reshape(-1, 2) for alike in (True, False))
-    one, other = copies.T
-    return hand_on(state.folder, f"fell-{number}", one=one, other=other, held=held, hits=np.concatenate(hits))
+    deal_pairs(state.at("fell", number, "pairs"), copies[:, 0], copies[:, 1], state.documents)
+    return hand_on(state.folder, f"fell-{number}", held=held, hits=np.concatenate(hits))
 
 
 def named_documents(files: ShardFiles, config: Config, requests: Requests, schema: pa.Schema) -> np.ndarray:
@@ -226,13 +228,13 @@ def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
     return found
 
 
-def pair_equal_texts(state: Counting, part: int) -> Handed:
-    """Pairs of the documents of a part whose texts have one hash."""
+def pair_equal_texts(state: Counting, part: int) -> None:
+    """Writes pairs of the documents of a part whose texts have one hash."""
     every = gather([state.at("texts", number) for number in range(len(state.bounds))], HASHED, part)
     every = every[np.lexsort((every["document"], every["low"], every["high"]))]
     same = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
     one, other = every["document"][:-1][same], every["document"][1:][same]
-    return hand_on(state.folder, f"equal-{part}", one=one, other=other)
+    deal_pairs(state.at("equal", part), one, other, state.documents)
 
 
 def deal_members(state: Counting, group: Group) -> None:

@@ -8,14 +8,10 @@ of copies share are counted separately.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
 from datamask.filter.posting_loops import (
     WIDTH,
@@ -30,7 +26,6 @@ from datamask.filter.posting_loops import (
 from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared
 from datamask.maps import places_of
 
-BLOCK = 1 << 20  # documents whose values are written at a time
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more groups of copies belongs to a template, if these are alike (`outside_templates`)
 CORPUS = 40_000  # documents up to which it does whoever these are, and of which FEW counts as a rate above
@@ -240,168 +235,3 @@ def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.
     of_many(keys, theirs, np.argsort(keys), FEW, found)
     half = len(one)
     return found[:half] | found[half:]
-
-
-class Components:
-    """Which of N documents pairs connect, added some pairs at a time: 4 bytes a document, 8 from 2³¹ documents on.
-
-    Whoever reads the pairs once needs bits of the order of log₂ N a document (Sun & Woodruff, "Tight bounds for graph
-    problems in insertion streams", APPROX 2015).
-    """
-
-    def __init__(self, documents: int) -> None:
-        self._parent = np.arange(documents, dtype=np.int32 if documents < 1 << 31 else np.int64)
-
-    def add(self, one: np.ndarray, other: np.ndarray) -> None:
-        """Connects the documents of these pairs, (P,) numbers each."""
-        _unite(self._parent, *(np.ascontiguousarray(side, np.int64) for side in (one, other)))
-
-    def lowest(self) -> np.ndarray:
-        """(N,) the lowest document of those that each is connected with, itself among them."""
-        _flatten(self._parent)
-        return self._parent
-
-
-@compiled
-def _unite(parent, one, other):  # type: ignore[no-untyped-def]
-    """Union by the lower number, with halved paths (Tarjan & van Leeuwen 1984)."""
-    for pair in range(len(one)):
-        a, b = one[pair], other[pair]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        if a < b:
-            parent[b] = a
-        else:
-            parent[a] = b
-
-
-@compiled
-def _flatten(parent):  # type: ignore[no-untyped-def]
-    for document in range(len(parent)):
-        parent[document] = parent[parent[document]]
-
-
-class PairedDocuments:
-    """The D of N documents that are in pairs, and which of them pairs connect: a quarter of a byte a document, and 4
-    bytes of one that is in a pair."""
-
-    def __init__(self, documents: int, pairs: Callable[[], Iterable[np.ndarray]]) -> None:
-        """:param pairs: called twice; the numbers of pairs' documents, (P, 2), some pairs at a time."""
-        self._documents = documents
-        self._words, self._before = np.zeros((2, documents // 64 + 1), "<u8")
-        for both in pairs():
-            _mark(self._words, both.ravel())
-        self.count = int(_count_before(self._words, self._before))
-        connected = Components(self.count)
-        for both in pairs():
-            connected.add(*self.places(both).T)
-        self.lowest = connected.lowest()  # (D,) by places
-
-    def places(self, documents: np.ndarray) -> np.ndarray:
-        """int64: the place of each of these documents, which are among them, in their shape."""
-        found = np.empty(documents.size, np.int64)
-        _find_places(self._words, self._before, documents.ravel(), found)
-        return found.reshape(documents.shape)
-
-    def among(self, first: int, last: int) -> np.ndarray:
-        """(last − first,) bool: which documents from `first` to before `last` are among them."""
-        words = self._words[first // 64 : -(-last // 64)]
-        return np.unpackbits(words.view(np.uint8), bitorder="little")[first % 64 :][: last - first].astype(bool)
-
-    def spread(
-        self, values: np.ndarray, others: Callable[[int, int], np.ndarray], added: int = 0
-    ) -> Iterator[np.ndarray]:
-        """A column of all documents, some of them at a time: values (D,), `added` to each.
-
-        :param others: the values of the documents from one to before another, as if none were in a pair.
-        """
-        place = 0
-        for first in range(0, max(self._documents, 1), BLOCK):
-            last = min(first + BLOCK, self._documents)
-            block, among = others(first, last), self.among(first, last)
-            own = values[place : place + np.count_nonzero(among)]
-            block[among] = own.astype(block.dtype) + block.dtype.type(added)
-            place += len(own)
-            yield block
-
-
-@compiled
-def _mark(words, documents):  # type: ignore[no-untyped-def]
-    for document in documents:
-        words[document >> 6] |= np.uint64(1) << np.uint64(document & 63)
-
-
-@compiled
-def _ones(word):  # type: ignore[no-untyped-def]
-    """How many bits of a word are set, by adding up those of each byte (Warren, "Hacker's Delight", 5–1)."""
-    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
-
-
-@compiled
-def _count_before(words, before):  # type: ignore[no-untyped-def]
-    """Fills before with how many bits of the words before each are set; returns how many are in all."""
-    count = np.uint64(0)
-    for place in range(len(words)):
-        before[place] = count
-        count += _ones(words[place])
-    return count
-
-
-@compiled
-def _find_places(words, before, documents, found):  # type: ignore[no-untyped-def]
-    for at, document in enumerate(documents):
-        lower = (np.uint64(1) << np.uint64(document & 63)) - np.uint64(1)
-        found[at] = before[document >> 6] + _ones(words[document >> 6] & lower)
-
-
-@compiled
-def total_of_groups(lowest, lengths, first, total):  # type: ignore[no-untyped-def]
-    """total (N,) += of each group, at its lowest document, the lengths of its documents.
-
-    lowest: (N,) see `Components`; lengths: (n,) of the documents from `first` on.
-    """
-    for place in range(len(lengths)):
-        total[lowest[first + place]] += lengths[place]
-
-
-@compiled
-def parts_of_groups(lowest, total, room):  # type: ignore[no-untyped-def]
-    """Replaces total (N,) by the part each document is decided in; returns how many parts.
-
-    A group is in one part. Parts are numbered from 0, in the order of the groups' lowest documents, and hold about
-    `room` each.
-    """
-    filled, last, parts = 0, -1, 0
-    for document in range(len(lowest)):
-        if lowest[document] != document:
-            total[document] = total[lowest[document]]
-        else:
-            filled += total[document]
-            number = max(filled - 1, 0) // room
-            if number != last:
-                last, parts = number, parts + 1
-            total[document] = parts - 1
-    return parts
-
-
-@dataclass(frozen=True, eq=False)
-class ConnectedGroups:
-    """The documents of some pairs, and which of them are in one group."""
-
-    documents: np.ndarray  # (G,) ascending
-    group: np.ndarray  # (G,)
-
-
-def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> ConnectedGroups:
-    """The documents of these pairs, those that pairs connect in one group; numbered as their lowest documents are."""
-    documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)
-    edges = coo_array((np.ones(len(one), bool), (place[: len(one)], place[len(one) :])), shape=2 * documents.shape)
-    group = connected_components(edges, directed=False)[1] if len(documents) else np.zeros(0, np.int32)
-    return ConnectedGroups(documents, group)

@@ -43,6 +43,7 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
+from datamask.filter.connected import deal_pairs, groups_of_pairs
 from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, PairCodes, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
@@ -76,6 +77,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
+from datamask.text.letters import unique_sorted
 from datamask.text.utf8 import runs_of
 
 SCHEMA = pa.schema(
@@ -92,6 +94,7 @@ KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
 KEPT = ("facts-{}.npz", "postings-{}")  # files of a group for the next run, named by its key
 JOINED = FACTS[:6]  # of all documents, one file each
+ESTIMATED = ("one", "other", "common", "strong", "wholly")  # of pairs that may be duplicates: see `Estimated`
 PAIR = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
@@ -294,7 +297,7 @@ def gather_pairs(state: Searching, part: int) -> None:
     pairs = state.pairs(part)
     codes = candidates.pairs_that_met(gather(meetings, np.uint64, part), pairs, state.documents())
     codes = codes[pairs.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
-    others = np.unique(pairs.ends(codes)[1])
+    others = unique_sorted(pairs.ends(codes)[1])
     write_dealt(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
     write_array(url, codes)
 
@@ -311,7 +314,8 @@ def exchange_samples(state: Searching, part: int) -> None:
 
 
 def estimate_similarity(state: Searching, part: int) -> Handed:
-    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`, and `blocks`.
+    """The pairs of a part that may be duplicates by their whole samples: ESTIMATED, and `blocks`. Deals those that
+    are copies.
 
     Asks the partitions which of the shingles that these have in common belong to no template, in blocks of
     pairs that have about ROOM of them.
@@ -330,7 +334,9 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
         hashes["pair"] += some.start
         partition = partition_of(hashes["hash"], state.partitions)
         write_dealt(state.at("common", part, block), hashes, partition, state.partitions)
-    return hand_on(state.folder, name, blocks=np.array([len(blocks)]), **vars(made))
+    deal_pairs(state.at("copied", part), made.copies[:, 0], made.copies[:, 1], len(state.column("windows")))
+    arrays = {each: getattr(made, each) for each in ESTIMATED}
+    return hand_on(state.folder, name, blocks=np.array([len(blocks)]), **arrays)
 
 
 def mark_templates(state: Searching, partition: int) -> None:
@@ -354,12 +360,12 @@ def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
 
 
 def choose_pairs(state: Searching, part: int) -> Handed:
-    """The pairs of a part whose texts are to be read: the arrays of `CandidatePairs`."""
+    """The pairs of a part whose texts are to be read: the arrays of `CandidatePairs`, and how many letters the texts
+    have. Deals the pairs, for what they connect."""
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
-    names = ("one", "other", "common", "strong", "wholly")
-    one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
+    one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *ESTIMATED)
     few = np.zeros(len(one), np.int64)  # of the common shingles, those that belong to no template
     for partition in range(state.partitions):
         said = read_dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
@@ -368,7 +374,10 @@ def choose_pairs(state: Searching, part: int) -> Handed:
             said = said[len(asked) :]
     own = (few / np.maximum(common, 1)).astype(np.float32)
     chosen = strong | (own >= candidates.OWN) | (wholly & (own >= candidates.PARTLY))
-    return hand_on(state.folder, name, one=one[chosen], other=other[chosen], own=own[chosen])
+    one, other, windows = one[chosen], other[chosen], state.column("windows")
+    letters = windows[unique_sorted(np.concatenate([one, other]))].sum(dtype=np.int64)
+    deal_pairs(state.at("linked", part), one, other, len(windows))
+    return hand_on(state.folder, name, one=one, other=other, own=own[chosen], letters=letters[None])
 
 
 def _samples(state: Searching, source: str, part: int) -> np.ndarray:
@@ -446,7 +455,7 @@ class _Connected:
         pairs = gather([state.at("sorted", number) for number in range(state.partitions)], PAIR, part)
         order = np.lexsort((pairs["other"], pairs["one"]))
         self.one, self.other, self.own = (np.ascontiguousarray(pairs[name][order]) for name in ("one", "other", "own"))
-        self.documents = np.unique(np.concatenate([self.one, self.other]))
+        self.documents = unique_sorted(np.concatenate([self.one, self.other]))
         self.letters, self.quality, self.chunk_id, shard = (
             state.column(name)[self.documents] for name in ("windows", "quality", "chunk_id", "shard")
         )
@@ -464,7 +473,7 @@ def recall_decisions(state: Searching, part: int) -> Handed:
         return done
     found = _Connected(state, part)
     rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
-    component = candidates.groups_of_pairs(found.one, found.other).group.astype(np.int64)
+    component = groups_of_pairs(found.one, found.other).group.astype(np.int64)
     pairs = (found.one, found.other, found.own)
     about = (found.quality, found.text, found.chunk_id)
     keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, rules)

@@ -1,9 +1,9 @@
 """The stage that finds near-duplicates across all shards: candidates, verification, decisions.
 
-The work is `rounds` of maps; here are the reduces between them. The caller holds `HELD` bytes a document, and `PAIRED`
-more of one that is in a pair (16 from 2³¹ of these on), while it looks for what pairs connect; a worker a partition of
-the samples, a part of the pairs, or the texts of few candidates at a time. Disk, for the time of the stage: the
-candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
+The work is `rounds` of maps; here are the reduces between them. The caller holds a range of the documents and its pairs
+while it looks for what pairs connect (`connected`); a worker a partition of the samples, a part of the pairs, or the
+texts of few candidates at a time. Disk, for the time of the stage: the candidates' texts. Samples (0.6 kB a document)
+and decisions stay for the next run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import PairedDocuments, parts_of_groups, total_of_groups
+from datamask.filter.connected import ConnectedDocuments
+from datamask.filter.duplicate_candidates import part_of
 from datamask.filter.duplicate_rounds import (
     JOINED,
     KEPT,
@@ -31,19 +32,16 @@ from datamask.filter.duplicate_rounds import (
     Loaded,
     Searching,
 )
-from datamask.filter.posting_loops import WIDTH
 from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
 from datamask.filter.verify_pairs import DuplicateRules, room_of
 from datamask.maps import (
-    Handed,
     Mapper,
     gather,
     groups,
     here,
     keeping,
     parts_of,
-    read_arrays,
     write_array,
     write_joined,
 )
@@ -53,8 +51,7 @@ from datamask.stages import ShardFiles, cached_outputs, keep_outputs, recorded, 
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
-HELD = 0.25  # bytes a document: whether it is in a pair, and how many before it are
-PAIRED = 12  # bytes of a document that is in one: the lowest that it is connected with, and letters or part
+LAYOUT = 42  # of the rounds' files: what is left of an interrupted run by another one is not read
 MOST = 1 << 40  # documents
 STAGE = STAGES["duplicates"]
 DECISIONS = f"decisions-{STAGE.version}"  # of the run before
@@ -83,8 +80,7 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
     made = storage.join(work, "duplicates")
     if (found := cached_outputs(all_files, made, key)) is not None:
         return found
-    # numbers have been narrower: what is left of an interrupted run by them is not read
-    with shared_folder(work, "duplicates", f"{key}-{WIDTH}") as folder:
+    with shared_folder(work, "duplicates", f"{key}-{LAYOUT}") as folder:
         search = _Search(ordered, earlier, config, work, folder, maps)
         with keeping(work, "duplicates", key, search.names()) as kept:
             outputs, facts = search.run(kept)
@@ -227,19 +223,17 @@ class _Search:
         self.maps(rounds.exchange_samples, self.state, partitions)
         estimated = self.maps(rounds.estimate_similarity, self.state, partitions)
         self.state = replace(self.state, blocks=tuple(int(found.read("blocks")[0][0]) for found in estimated))
-        paired = self._pairs(estimated, "copies")
-        kind = np.int32 if self.count + paired.count < 1 << 31 else np.int64
-        # a group's number is beyond those of documents
-        copies = paired.spread(paired.lowest, lambda first, last: np.arange(first, last, dtype=kind), self.count)
+        kind = np.int32 if self.count < 1 << 31 else np.int64
+        copies = self._connected("copied").column(lambda first, last: np.arange(first, last, dtype=kind))
         write_joined(self.state.at("copies") + ".npy", copies, self.count)
-        del paired, copies
         self.maps(rounds.mark_templates, self.state, partitions)
         self.chosen = self.maps(rounds.choose_pairs, self.state, partitions)
         return [len(found.read("one")[0]) for found in self.chosen]
 
-    def _pairs(self, found: Sequence[Handed], *names: str) -> PairedDocuments:
-        """:param names: of the arrays of `found`: (P, 2), or (P,) and (P,)."""
-        return PairedDocuments(self.count, lambda: (np.column_stack(each.read(*names)) for each in found))
+    def _connected(self, dealt: str) -> ConnectedDocuments:
+        """What the pairs connect that the parts have dealt under this name."""
+        urls = [self.state.at(dealt, part) for part in range(self.state.partitions)]
+        return ConnectedDocuments(self.state.at("ranges", dealt), urls, self.count)
 
     # ------------------------------------------------------------ decisions
 
@@ -260,18 +254,14 @@ class _Search:
 
     def _part(self) -> int:
         """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""
-        paired = self._pairs(self.chosen, "one", "other")
-        part, first, place = np.zeros(paired.count, np.int64), 0, 0
-        for number, _ in self.groups:
-            [windows] = read_arrays(self.state.facts(number), "windows")
-            letters = windows[paired.among(first, first + len(windows))]
-            total_of_groups(paired.lowest, letters, place, part)
-            first, place = first + len(windows), place + len(letters)
-        parts = parts_of_groups(paired.lowest, part, room_of(int(part.sum())))
-        blocks = paired.spread(part, lambda first, last: np.full(last - first, -1, np.int32))
-        write_joined(self.state.at("part") + ".npy", blocks, self.count)
-        self.state = replace(self.state, decided=int(parts))
-        return paired.count
+        connected, letters = self._connected("linked"), sum(int(found.read("letters")[0][0]) for found in self.chosen)
+        parts = -(-letters // room_of(letters))
+        column = connected.column(
+            lambda first, last: np.full(last - first, -1, np.int32), lambda lowest: part_of(lowest, parts)
+        )
+        write_joined(self.state.at("part") + ".npy", column, self.count)
+        self.state = replace(self.state, decided=parts)
+        return connected.count
 
     def _alarms(self) -> list[str]:
         settings, losses = self.config.duplicates, Losses()

@@ -6,7 +6,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 
-WIDTH = 41  # bits of a document's number, or of a group of copies'
+WIDTH = 41  # bits of a document's number
 INSERTED = 24  # values that are sorted by insertion, at most
 DRAWER = 8  # hashes that are sorted together, about
 

@@ -14,14 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.filter import held_texts
-from datamask.filter.duplicate_candidates import (
-    FEW,
-    OWN,
-    PARTLY,
-    WHOLLY,
-    CandidatePairs,
-    groups_of_pairs,
-)
+from datamask.filter.connected import groups_of_pairs
+from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, CandidatePairs
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.intact import (
     CLAUSE,

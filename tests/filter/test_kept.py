@@ -9,7 +9,7 @@ import pytest
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
-from datamask.filter.duplicate_candidates import groups_of_pairs
+from datamask.filter.connected import groups_of_pairs
 from datamask.filter.duplicates import find_duplicates
 from datamask.filter.resolve import Fall
 from datamask.maps import here, partition_of
