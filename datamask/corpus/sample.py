@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import os
+import re
 import sys
 import sysconfig
 import tokenize
@@ -23,13 +24,15 @@ import pyarrow as pa
 
 from datamask.corpus.columns import FINEWEB
 from datamask.errors import InputError
+from datamask.libraries import no_garbage
 from datamask.storage import find_output, join, key, write_output
 
 DUMP = "PYTHON-DOCS"
 MIN_CHARACTERS = 80  # shorter docstrings are one-line titles
 MAX_FILE_BYTES = 1_000_000  # larger sources are tables of data
 FILES = 4
-VERSION = 1  # of the rules by which documents are chosen
+VERSION = 2  # of the rules by which documents are chosen
+DEFINITIONS = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 SCHEMA = pa.schema([*FINEWEB, ("source", pa.string()), ("domain", pa.string())])
 
 
@@ -67,7 +70,8 @@ def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
     there = [found for url in urls if (found := find_output(url, output_key))]
     if len(there) == FILES:
         return SampleCorpus(tuple(urls), sum(found.rows for found in there), there[0].facts["packages"])
-    chosen = list(islice(_documents(), documents))
+    with no_garbage():
+        chosen = list(islice(_documents(), documents))
     if not chosen:
         raise InputError("no Python source found beside this interpreter; give text of your own: --input PATH")
     facts = {"packages": len({document.source for document in chosen})}
@@ -140,28 +144,44 @@ def _of_source(data: bytes, file_path: str, package: str) -> Iterator[_Document]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's code
         tree = ast.parse(text)
-    for line, docstring in _docstrings(tree):
+    nodes = list(_spanning(tree))
+    for line, docstring in sorted(_docstrings(nodes)):
         yield _Document(docstring, file_path, line, package, "documentation")
-    for line, comment in _comments(text, _inside_strings(tree)):
+    for line, comment in _comments(text, _inside_strings(nodes)):
         yield _Document(comment, file_path, line, package, "code")
 
 
-def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _spanning(tree: ast.AST) -> Iterator[ast.AST]:
+    """The definitions, and what else goes on over several lines: one node in twelve."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for value in vars(node).values():
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and (isinstance(child, DEFINITIONS) or _lines(child) != 1):
+                    waiting.append(child)
+
+
+def _lines(node: ast.AST) -> int | None:
+    """How many lines a node has; None: it says nothing of them, as arguments do, which may have several."""
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return None if first is None or last is None else last - first + 1
+
+
+def _docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """(first line, text) of every docstring that is long enough."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    for node in nodes:
+        if isinstance(node, ast.Module | DEFINITIONS):
             docstring = ast.get_docstring(node)
             if docstring and len(docstring) >= MIN_CHARACTERS and _is_text(docstring):
                 yield node.body[0].lineno, docstring
 
 
-def _inside_strings(tree: ast.AST) -> set[int]:
+def _inside_strings(nodes: list[ast.AST]) -> set[int]:
     """The lines that begin inside a string, where a # begins no comment."""
-    inside: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno and node.end_lineno > node.lineno:
-            inside.update(range(node.lineno + 1, node.end_lineno + 1))
-    return inside
+    strings = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno]
+    return {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
 
 
 def _comments(text: str, inside: set[int]) -> Iterator[tuple[int, str]]:
@@ -182,4 +202,4 @@ def _comments(text: str, inside: set[int]) -> Iterator[tuple[int, str]]:
 
 def _is_text(text: str) -> bool:
     """False for a literal with escapes of lone surrogates, which no file of text can hold."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return re.search("[\ud800-\udfff]", text) is None
