@@ -98,7 +98,7 @@ def by_groups(whole: Rows, settings: Any, room: int, order: np.ndarray, groups: 
         else:
             found = MomentRounds(shards, config, folder, room=room * 2 * whole.rows.shape[1]).run()
         mask = np.zeros(len(whole), bool)
-        mask[order] = found.selected
+        mask[order] = np.concatenate([each.read("selected")[0] for each in found.decided])
     return mask, found.facts
 
 

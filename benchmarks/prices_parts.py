@@ -14,18 +14,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from datamask.config import load_config
+from datamask.maps import Handed
 from datamask.selection import arrays, calibration, candidates, stage
-from datamask.selection.candidates import read_candidates
+from datamask.selection.candidates import read_group
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
 from datamask.stages import recorded
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("read features", candidates, "_gather_rows"),
-    ("read words", candidates, "words_of"),
+    ("read features", candidates.CandidateGroup, "features"),
+    ("read words", candidates, "read_ngrams"),
     ("solve", arrays, "solve_problem"),
     ("calibration", calibration, "diversity_span"),
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
@@ -55,11 +54,10 @@ def main() -> None:
     all_files, config, work = recorded(arguments.corpus)
     config = load_config(None, arguments.set, config.model_dump(mode="json"))
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    shards = [read_candidates(with_atoms(files, config, work), config) for files in ordered]
-    first = shards[0]
-    groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
-    some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
-    stage.select_jointly([replace(first, groups=groups, **some)], config.selection)
+    group = read_group([with_atoms(files, config, work) for files in ordered], config)
+    arrays = {name: values[:300] for name, values in (group.facts.arrays or {}).items()}
+    facts = Handed(arrays={**arrays, "ends": group.facts.read("ends")[0].clip(max=300)})
+    stage.select_jointly(replace(group, facts=facts, count=min(300, len(group))), config.selection)
     seconds: dict[str, float] = {}
     for name, module, function in PARTS:
         setattr(module, function, timed(getattr(module, function), seconds, name))
@@ -69,7 +67,7 @@ def main() -> None:
         seconds.clear()
         coverage = config.selection.coverage.model_copy(update={"search": longer})
         began = time.process_time()
-        facts = stage.select_jointly(shards, config.selection.model_copy(update={"coverage": coverage})).facts
+        _, facts = stage.select_jointly(group, config.selection.model_copy(update={"coverage": coverage}))
         seconds["in all"] = time.process_time() - began
         columns.append([*(f"{seconds.get(name, 0.0):.1f}" for name in names[:-1]), f"{facts['gap']:.2%}"])
     print("| part, processor s | " + " | ".join(f"search {longer:g}" for longer in arguments.search) + " |")

@@ -27,10 +27,9 @@ from datamask import storage
 from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.calibration import make_problem
-from datamask.selection.candidates import read_candidates
-from datamask.selection.cover.counting import count_shard, words_of
+from datamask.selection.candidates import gather_pool, read_candidates, read_group
+from datamask.selection.cover.counting import count_shard
 from datamask.selection.extension import MustSolve
-from datamask.selection.problem.pool import Pool
 from datamask.stages import ShardFiles, recorded
 
 SHARDS = 4  # a day
@@ -115,7 +114,6 @@ def main() -> None:
             held = digest(before)
             so_far = [*so_far, *day]
             rows = sum(files.shard.rows or 0 for files in day)
-            candidates = [read_candidates(files, config) for files in sorted(so_far, key=lambda one: one.shard.name)]
             began = time.process_time()
             solved = learn_prices(so_far, config, work)
             took = {"solved": time.process_time() - began}
@@ -131,15 +129,10 @@ def main() -> None:
                 digest(before) == held
                 and [mask_shard(one, extended, config, work).path for one in so_far[: len(before)]] == before
             )
-            pool = Pool(
-                np.concatenate([one.features() for one in candidates]),
-                np.concatenate([one.quality for one in candidates]),
-                np.concatenate([one.tokens for one in candidates]),
-                **words_of(candidates, config.selection),
-            )
+            in_order = sorted(so_far, key=lambda one: one.shard.name)
+            pool = gather_pool(read_group(in_order, config), config.selection, "")
             problem, reached = make_problem(pool, config.selection), {}
             scales = solved.facts["scales"]
-            in_order = sorted(so_far, key=lambda one: one.shard.name)
             for how, prices in (("solved", solved), ("beside", extended)):
                 masks = selected(in_order, prices, config, work)
                 value = problem.objective.evaluate(torch.from_numpy(np.concatenate(masks)))
@@ -148,7 +141,7 @@ def main() -> None:
                 new = {files.shard.name for files in day}
                 taken = sum(int(mask.sum()) for mask, one in zip(masks, in_order, strict=True) if one.shard.name in new)
                 spent = prices.facts.get("budget", 1.0)
-                below, share = 1 - reached[how] / solved.facts["upper_bound"], rows / sum(map(len, candidates))
+                below, share = 1 - reached[how] / solved.facts["upper_bound"], rows / len(pool)
                 print(
                     f"| {rows:,} | {share:.1%} | {how} | {taken / rows:.4f} | {spent:.4f} "
                     f"| {reached[how] / reached['solved']:.4f} | {prices.facts['gap']:.2%} | {below:.2%} "

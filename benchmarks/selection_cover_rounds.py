@@ -232,7 +232,7 @@ def real(arguments: argparse.Namespace) -> None:
                 ).run()
                 seconds = time.process_time() - began
                 mask = np.zeros(len(pool), bool)
-                mask[np.concatenate(parts)] = found.selected
+                mask[np.concatenate(parts)] = np.concatenate([each.read("selected")[0] for each in found.decided])
             value = at.objective.evaluate(torch.from_numpy(mask)).objective
             facts = found.facts
             print(

@@ -17,9 +17,9 @@ import torch
 from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.candidates import read_candidates
+from datamask.selection.candidates import gather_pool, read_group
 from datamask.selection.cover import greedy_search as search
-from datamask.selection.cover.counting import with_atoms, words_of
+from datamask.selection.cover.counting import with_atoms
 from datamask.selection.cover.tangent import Concave
 from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
@@ -32,14 +32,7 @@ def pool_of(output: str, work: str, settings: dict) -> tuple[Pool, dict]:
     files, config, _ = recorded(output)
     config = config.model_copy(update={"select": resolve(None, settings)})
     ordered = [with_atoms(each, config, work) for each in sorted(files, key=lambda each: each.shard.name)]
-    shards = [read_candidates(each, config) for each in ordered]
-    pool = Pool(
-        np.concatenate([shard.features() for shard in shards]),
-        np.concatenate([shard.quality for shard in shards]),
-        np.concatenate([shard.tokens for shard in shards]),
-        **words_of(shards, config.selection),
-    )
-    return pool, settings
+    return gather_pool(read_group(ordered, config), config.selection, ""), settings
 
 
 def concave_of(problem: Problem) -> tuple[Concave, SummedCoverage]:

@@ -14,10 +14,10 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Config, Select
+from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.moment_rounds import MomentRounds
 from datamask.selection.problem.pool import Pool
-from datamask.selection.stage import select_jointly
 
 
 @dataclass
@@ -66,21 +66,18 @@ def main() -> None:
     shuffled = np.array_split(np.random.default_rng(0).permutation(rows), arguments.shards)
     print(f"| shards ({arguments.shards}) | scope | objective |\n|---|---|---|")
     for name, parts in (("sorted by topic", sorted_parts), ("random", shuffled)):
-        together = select_jointly(shards(parts), settings)
-        print(
-            f"| {name} | corpus, joint | {value(parts, [each.read('selected')[0] for each in together.decided]):.5f} |",
-            flush=True,
-        )
+        together = solve_problem(problem)
+        print(f"| {name} | corpus, joint | {value([rows], [together.selected]):.5f} |", flush=True)
         made = shards(parts)
         with tempfile.TemporaryDirectory() as folder:
             room = arguments.room * features.shape[1] * 2
             found = MomentRounds(made, Config(select=settings), folder, room=room).run()
-            masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
+            masks = [each.read("selected")[0] for each in found.decided]
         reads = max(shard.reads for shard in made)
         print(f"| {name} | corpus, in groups, {reads} read | {value(parts, masks):.5f} |", flush=True)
-        alone = [select_jointly([shard], settings).selected for shard in shards(parts)]
+        alone = [solve_problem(make_problem(Pool(features[p], quality[p]), settings)).selected for p in parts]
         print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
-    print(f"bound of the whole corpus: {together.facts['upper_bound']:.5f}")
+    print(f"bound of the whole corpus: {together.upper_bound:.5f}")
 
 
 if __name__ == "__main__":

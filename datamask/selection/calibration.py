@@ -26,7 +26,7 @@ from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.problem.pool import Pool, budget
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
 from datamask.selection.solvers.ascent import Multilinear
-from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type
+from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type, weighted_norms
 from datamask.selection.solvers.swaps import swap_by_kernel
 
 # Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
@@ -54,6 +54,8 @@ def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = N
     """The terms of quality and of diversity, calibrated but not yet weighted by λ.
 
     spans: each quality column's (zero, one), where the problem is a sample of a corpus; None: of the problem itself.
+
+    :raises ConfigError: a metric reads a column that the pool does not have.
     """
     settings = problem.settings
     if spans is None:
@@ -64,24 +66,19 @@ def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = N
         zero, one = spans[column] if settings.calibrate else (0.0, 1.0)
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
-        _check_columns(name, problem.pool)
+        for read in metric_columns(name):
+            if read not in problem.pool.groups:
+                have = ", ".join(sorted(problem.pool.groups)) or "none"
+                raise ConfigError(
+                    f"metric {name!r} reads column {read!r}, which the pool does not have"
+                    f"{nearest(read, problem.pool.groups)}; given as groups: {have}"
+                )
         metric = metric_class(name)(problem.pool, problem.weights, problem.size)
         if hasattr(metric, "bind"):
             metric.bind(settings)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
         diversity.append(Term(name, 0.0, zero, one, metric=metric))
     return columns, diversity
-
-
-def _check_columns(name: str, pool: Pool) -> None:
-    """:raises ConfigError: a metric reads a column that the pool does not have."""
-    for column in metric_columns(name):
-        if column not in pool.groups:
-            have = ", ".join(sorted(pool.groups)) or "none"
-            raise ConfigError(
-                f"metric {name!r} reads column {column!r}, which the pool does not have"
-                f"{nearest(column, pool.groups)}; given as groups: {have}"
-            )
 
 
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
@@ -182,14 +179,14 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     prepared = prepare(metric, rows=torch.from_numpy(rows))
     quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
     start = feasible.uniform()
-    accuracy = ACCURACY * quadratic.weighted_norms(quadratic.moments(start))
+    accuracy = ACCURACY * weighted_norms(quadratic.coefficients, quadratic.moments(start))
     found = Multilinear(quadratic, start, accuracy, ITERATIONS).run()
     mask, moments, _ = swap_by_kernel(quadratic, feasible.round(found.p, found.price), accuracy)
     if problem.pool.is_small:  # exact sums, so that the order of the rows changes no digit
         mass = torch.zeros(len(problem), dtype=torch.float64)
         mass[torch.from_numpy(rows)] = feasible.weights * mask
         moments = [metric.sum_over(problem.pool, mass)]
-    return size, -quadratic.weighted_norms(moments)
+    return size, -weighted_norms(quadratic.coefficients, moments)
 
 
 def _of_random(problem: Problem, state: Any, draw: Callable[[np.random.Generator], np.ndarray]) -> tuple[float, float]:

@@ -3,9 +3,9 @@ a file of embedded, scored documents in DATAMASK's layout (chunk_id, quality_sco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from datamask.errors import ConfigError, ConservationError, InputError, nearest,
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand_on, handed
-from datamask.selection.cover.counting import read_ngrams, words_of
-from datamask.selection.groups import ShardCandidates
+from datamask.selection.cover.counting import read_ngrams, reads_words, target_of
 from datamask.selection.metrics import pool_columns
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Selection
@@ -44,22 +43,9 @@ class Candidates:
     index: np.ndarray  # (N,) int64: the candidates' places in chunk_id
     quality: np.ndarray  # (N,) float64
     tokens: np.ndarray  # (N,) float64, at least 1
-    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
-    path: str = ""  # path of the embeddings, or of the index where documents have no vectors
-    words: str = ""  # path of the atoms, where the algorithm covers words
-    buckets: int = 0  # of the atoms
 
     def __len__(self) -> int:
         return len(self.index)
-
-    def features(self) -> np.ndarray:
-        """(N, d) float16, read anew each time, since features are the only large part of a shard."""
-        rows = vectors_of(self.path)
-        return rows if len(rows) == len(self.index) else rows[self.index]
-
-    def ngrams(self) -> csr_array:
-        """(N, buckets) counts of hashed n-grams, read anew each time."""
-        return read_ngrams(self.words, self.index, self.buckets)
 
 
 def read_candidates(files: ShardFiles, config: Config) -> Candidates:
@@ -93,31 +79,19 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         found = filters["reason"].to_numpy(zero_copy_only=False)
         for row in np.flatnonzero([value is not None for value in found]):
             reason[row] = f"filter:{found[row]}"
-    table = storage.read_table(files.copies.path) if files.copies is not None else None
-    if table is not None:
-        _same_rows(name, chunk_id, table, "copies")
-        for row in np.flatnonzero(np.asarray(table["reason"].is_valid())):
-            late = f"filter:{table['reason'][int(row)]}"
+    if files.copies is not None:
+        scores = storage.read_table(files.copies.path, ["chunk_id", "quality_score", "reason"])
+        _same_rows(name, chunk_id, scores, "copies")
+        for row in np.flatnonzero(np.asarray(scores["reason"].is_valid())):
+            late = f"filter:{scores['reason'][int(row)]}"
             reason[row] = late if late == f"filter:{FORGOTTEN}" else reason[row] or late
-        scores = table
     index = np.flatnonzero([value is None for value in reason])
     counts = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
     counts = counts.filter(pa.compute.is_null(counts["reason"]))
     _same_rows(name, chunk_id, counts, "index")
     tokens = np.maximum(counts["token_count"].to_numpy().astype(np.float64), 1)
     quality = scores["quality_score"].to_numpy().astype(np.float64)
-    return Candidates(
-        shard=name,
-        chunk_id=chunk_id,
-        reason=reason,
-        index=index,
-        quality=quality[index],
-        tokens=tokens[index],
-        groups=_groups(files, config, chunk_id, index, table),
-        path=path,
-        words=files.atoms.path if files.atoms is not None else "",
-        buckets=config.select.coverage.buckets,
-    )
+    return Candidates(name, chunk_id, reason, index, quality[index], tokens[index])
 
 
 @dataclass(frozen=True)
@@ -149,14 +123,32 @@ class CandidateGroup:
         """Group column -> (N,) values."""
         return dict(zip(self.columns, self.facts.read(*(f"groups_{name}" for name in self.columns)), strict=True))
 
-    def features(self) -> np.ndarray:
-        """(N, d) float16, read one shard at a time.
+    def features(self, folder: str = "") -> np.ndarray:
+        """(N, d), read one shard at a time: in memory, or of a folder in a file there if they are large.
 
         :raises InputError: shards whose features differ in width.
         """
         index, ends = self.facts.read("index", "ends")
-        places = zip(self.vectors, np.split(index, ends[:-1]), strict=True)
-        return _gather_rows((vectors_of(path)[at] for path, at in places if len(at)), self.count)
+        gathered: np.ndarray | None = None
+        start = 0
+        for path, at in zip(self.vectors, np.split(index, ends[:-1]), strict=True):
+            if not len(at):
+                continue
+            rows = vectors_of(path)[at]
+            if gathered is None:
+                shape = (self.count, rows.shape[1])
+                large = bool(folder) and 2 * shape[0] * shape[1] > IN_MEMORY_BYTES
+                file = f"{folder}/features"
+                gathered = storage.scratch_array(file, np.float16, shape) if large else np.empty(shape, rows.dtype)
+            if rows.shape[1] != gathered.shape[1]:
+                raise InputError(
+                    f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "
+                    "embed all shards with one encoder"
+                )
+            gathered[start : start + len(rows)] = rows
+            start += len(rows)
+        assert gathered is not None, "a group without candidates has no features"
+        return gathered
 
     def ngrams(self) -> csr_array:
         """(N, buckets) counts of hashed n-grams."""
@@ -165,46 +157,20 @@ class CandidateGroup:
         return stack_rows([read_ngrams(path, at, self.buckets) for path, at in places])
 
 
-def gather_pool(shards: Sequence[ShardCandidates], settings: ResolvedSelect, folder: str) -> Pool:
-    """The pool of all shards' candidates. folder: for features that do not fit into memory.
+def gather_pool(group: CandidateGroup, settings: ResolvedSelect, folder: str) -> Pool:
+    """The pool of a group's candidates. folder: for features that do not fit into memory.
 
-    :raises InputError: no shard has a candidate, features differ in width, or as `Pool`.
+    :raises InputError: there is no candidate, features differ in width, or as `Pool`.
     """
-    present = [shard for shard in shards if len(shard)]
-    if not present:
+    if not len(group):
         raise InputError("no document is left to select from; loosen the filters")
-    features = _gather_rows((shard.features() for shard in present), sum(map(len, present)), folder)
+    features, words, target = group.features(folder), None, None
     tell_share(0.25)
-    return Pool(
-        features,
-        np.concatenate([shard.quality for shard in present]),
-        np.concatenate([shard.tokens for shard in present]),
-        {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
-        device=pick_device(settings.device),
-        **words_of(present, settings),
-    )
-
-
-def _gather_rows(parts: Iterable[np.ndarray], count: int, folder: str = "") -> np.ndarray:
-    """Rows (count, d) of all parts in one array: in memory, or of a folder in a file there if it is large."""
-    gathered: np.ndarray | None = None
-    start = 0
-    for rows in parts:
-        if gathered is None:
-            shape = (count, rows.shape[1])
-            large = bool(folder) and 2 * count * rows.shape[1] > IN_MEMORY_BYTES
-            gathered = (
-                storage.scratch_array(f"{folder}/features", np.float16, shape) if large else np.empty(shape, rows.dtype)
-            )
-        if rows.shape[1] != gathered.shape[1]:
-            raise InputError(
-                f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "
-                "embed all shards with one encoder"
-            )
-        gathered[start : start + len(rows)] = rows
-        start += len(rows)
-    assert gathered is not None, "a group without candidates has no features"
-    return gathered
+    if reads_words(settings):
+        words, texts = group.ngrams(), target_of(settings)
+        target = None if texts is None else texts.counts(settings.coverage.buckets)
+    device = pick_device(settings.device)
+    return Pool(features, group.quality, group.tokens, group.groups, device=device, ngrams=words, target=target)
 
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
@@ -214,18 +180,28 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     :raises ConservationError, InputError: see `read_candidates`.
     """
     number, shards = item
-    name = f"candidates-{number}"
-    paths = tuple(vectors_path(files, state.config) for files in shards)
+    return read_group(shards, state.config, state.folder, f"candidates-{number}")
+
+
+def read_group(
+    shards: Sequence[ShardFiles], config: Config, folder: str | None = None, name: str = ""
+) -> CandidateGroup:
+    """The candidates of some shards, handed on in this folder by this name, or held.
+
+    :raises ConservationError, InputError: see `read_candidates`.
+    """
+    paths = tuple(vectors_path(files, config) for files in shards)
     words = tuple(files.atoms.path for files in shards if files.atoms)
-    columns, buckets = pool_columns(state.config.selection), state.config.select.coverage.buckets
-    found = handed(state.folder, name)
+    columns, buckets = pool_columns(config.selection), config.select.coverage.buckets
+    found = handed(folder, name)
     if found is None:
-        read = [read_candidates(files, state.config) for files in shards]
+        read = [read_candidates(files, config) for files in shards]
         arrays = {
             name: np.concatenate([getattr(each, name) for each in read]) for name in ("quality", "tokens", "index")
         }
-        groups = {f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns}
-        found = hand_on(state.folder, name, **arrays, **groups, ends=np.cumsum([len(each) for each in read]))
+        groups = [_groups(files, config, each) for files, each in zip(shards, read, strict=True)]
+        arrays |= {f"groups_{column}": np.concatenate([own[column] for own in groups]) for column in columns}
+        found = hand_on(folder, name, **arrays, ends=np.cumsum([len(each) for each in read]))
     return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words, buckets)
 
 
@@ -294,25 +270,24 @@ def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
     return values[counts > 1]
 
 
-def _groups(
-    files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray, counts: pa.Table | None
-) -> dict[str, np.ndarray]:
-    asked = pool_columns(config.selection)
-    counted = [name for name in asked if counts is not None and name in COPY_COLUMNS]
-    found = {name: counts[name].to_numpy().astype(str)[index] for name in counted} if counts is not None else {}
+def _groups(files: ShardFiles, config: Config, own: Candidates) -> dict[str, np.ndarray]:
+    asked, found = pool_columns(config.selection), {}
+    if files.copies and (counted := [name for name in asked if name in COPY_COLUMNS]):
+        table = storage.read_table(files.copies.path, counted)
+        found = {name: table[name].to_numpy().astype(str)[own.index] for name in counted}
     columns = [name for name in asked if name not in found]
     if not columns:
         return found
-    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS, *([TOPIC] if files.topics else [])}
-    there = [column for column in columns if column in own]
-    nothing = np.full(len(index), "", dtype=str)  # a column that only other shards have counts as null here
+    known = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS, *([TOPIC] if files.topics else [])}
+    there = [column for column in columns if column in known]
+    nothing = np.full(len(own), "", dtype=str)  # a column that only other shards have counts as null here
     batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
     if not batches:
         return found | dict.fromkeys(columns, nothing)
     table = pa.Table.from_batches(batches)
-    _same_rows(files.shard.name, chunk_id, table, "corpus shard")
+    _same_rows(own.shard, own.chunk_id, table, "corpus shard")
     filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
-    values = {name: column.to_numpy(zero_copy_only=False).astype(str)[index] for name, column in filled.items()}
+    values = {name: column.to_numpy(zero_copy_only=False).astype(str)[own.index] for name, column in filled.items()}
     return found | {name: values.get(name, nothing) for name in columns}
 
 

@@ -31,8 +31,7 @@ from datamask.config import BUDGETS, Config
 from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.candidates import CandidateGroup
-from datamask.selection.cover.cover_shards import JOINT_NUMBERS, SOFT, CoverRounds, can_cover
-from datamask.selection.cover.shard_maps import solve_fractions
+from datamask.selection.cover.cover_shards import JOINT_NUMBERS, SOFT, CoverRounds, can_cover, solve_fractions
 from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
 from datamask.selection.stage import (
@@ -49,7 +48,6 @@ from datamask.selection.stage import (
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-Row = tuple[str, int, int, str]  # shard, candidates, selected, by
 FAR = (
     "the new documents cannot fill what is left of the budget and the limits, or the optimum with them is too far from "
     "the old one"
@@ -76,33 +74,26 @@ def extend_prices(
     """
     _check(config, "selected beside what stays")
     ordered = with_their_atoms(all_files, config, work)
-    return publish_prices(
-        ordered, config, work, ["beside", prices.key], lambda state: _extend(ordered, prices, state, maps)
-    )
+
+    def decide(state: SelectionRun) -> SelectionFacts:
+        known = _known(config, work, prices, ordered)
+        if not known:
+            raise MustSolve("the saved prices have decided on none of these shards as they are now")
+        corpus = gather_groups(ordered, state, maps)
+        kept = _standing(corpus, {name: path for name, (path, _) in known.items()}, state, maps)
+        made = _select_beside(corpus, kept, prices.facts["scales"], config, state, maps, known)
+        rows = {row[0]: row for row in made.rows} | {name: row for name, (_, row) in known.items()}
+        in_order = [rows[files.shard.name] for files in ordered]
+        by = sorted({row[3] for row in in_order})
+        return SelectionFacts(in_order, {**prices.facts, **made.facts, "decided_by": by})
+
+    return publish_prices(ordered, config, work, ["beside", prices.key], decide)
 
 
-def _extend(ordered: Sequence[ShardFiles], prices: Output, state: SelectionRun, maps: Mapper) -> SelectionFacts:
-    known = _known(state.config, state.work, prices, ordered)
-    if not known:
-        raise MustSolve("the saved prices have decided on none of these shards as they are now")
-    corpus = gather_groups(ordered, state, maps)
-    paths = {name: decided.path for name, decided in known.items()}
-    kept = _standing(corpus, paths, state, maps)
-    made = _select_beside(corpus, kept, prices.facts["scales"], state.config, state, maps, known)
-    new = {row[0]: row for row in made.rows}
-    rows = [known[name].row if name in known else new[name] for name in (files.shard.name for files in ordered)]
-    return SelectionFacts(rows, {**prices.facts, **made.facts, "decided_by": sorted({row[3] for row in rows})})
-
-
-class DecidedShard(NamedTuple):
-    """A shard that was decided on."""
-
-    path: str
-    row: Row
-
-
-def _known(config: Config, work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, DecidedShard]:
-    """The shards whose decisions stand, by name."""
+def _known(
+    config: Config, work: str, prices: Output, ordered: Sequence[ShardFiles]
+) -> dict[str, tuple[str, tuple[str, int, int, str]]]:
+    """The shards whose decisions stand, by name: the mask's path, and the row of the prices."""
     table = storage.read_table(prices.path)
     by = decided_by(prices.path, prices.key)
     columns = (table[name].to_pylist() for name in ("shard", "candidates", "selected"))
@@ -112,7 +103,7 @@ def _known(config: Config, work: str, prices: Output, ordered: Sequence[ShardFil
         if row := before.get(files.shard.name):
             path, key = mask_place(files, config, work, row[3])
             if storage.find_output(path, key):
-                found[files.shard.name] = DecidedShard(path, row)
+                found[files.shard.name] = path, row
     return found
 
 
@@ -135,33 +126,23 @@ def refill_prices(
     """
     _check(config, "filled again")
     ordered = with_their_atoms(all_files, config, work)
-    return publish_prices(
-        ordered,
-        config,
-        work,
-        ["refilled by what fits", decided.key],
-        lambda state: _refill(ordered, decided, state, maps),
-    )
-
-
-def _refill(
-    ordered: Sequence[ShardFiles], decided: StandingChoice, state: SelectionRun, maps: Mapper
-) -> SelectionFacts:
-    in_tokens = state.config.selection.in_tokens
+    in_tokens = config.selection.in_tokens
     spent = decided.tokens if in_tokens else decided.selected
     budget = {"budget_tokens" if in_tokens else "budget_documents": spent}
-    select = state.config.select.model_copy(update={**dict.fromkeys(BUDGETS), **budget})
-    as_spent = state.config.model_copy(update={"select": select})
-    corpus = gather_groups(ordered, state, maps)
-    paths = {
-        files.shard.name: path
-        for files in ordered
-        if storage.exists(path := storage.join(decided.path, "decisions", f"{files.shard.name}.parquet"))
-    }
-    kept = _competing(_standing(corpus, paths, state, maps), spent, in_tokens, state.folder)
-    made = _select_beside(corpus, kept, decided.certificate["scales"], as_spent, state, maps)
-    before = {name: value for name, value in decided.certificate.items() if name not in ("prices", "continues")}
-    return SelectionFacts(made.rows, {**before, **made.facts, "decided_by": [state.key]})
+    select = config.select.model_copy(update={**dict.fromkeys(BUDGETS), **budget})
+    as_spent = config.model_copy(update={"select": select})
+
+    def decide(state: SelectionRun) -> SelectionFacts:
+        corpus = gather_groups(ordered, state, maps)
+        names = [files.shard.name for files in ordered]
+        paths = {name: storage.join(decided.path, "decisions", f"{name}.parquet") for name in names}
+        there = {name: path for name, path in paths.items() if storage.exists(path)}
+        kept = _competing(_standing(corpus, there, state, maps), spent, in_tokens, state.folder)
+        made = _select_beside(corpus, kept, decided.certificate["scales"], as_spent, state, maps)
+        before = {name: value for name, value in decided.certificate.items() if name not in ("prices", "continues")}
+        return SelectionFacts(made.rows, {**before, **made.facts, "decided_by": [state.key]})
+
+    return publish_prices(ordered, config, work, ["refilled by what fits", decided.key], decide)
 
 
 def _check(config: Config, how: str) -> None:
@@ -185,7 +166,10 @@ def _select_beside(
     if not present:
         raise MustSolve("no document is left to select from")
     groups, stays = zip(*present, strict=True)
-    found = StandingRounds(groups, stays, scales, config, state.folder, maps).run()
+    try:
+        found = StandingRounds(groups, stays, scales, config, state.folder, maps).run()
+    except UndecidedTooFew as error:
+        raise MustSolve(FAR) from error
     rows = write_groups(corpus, found.decided, state, maps, stay)
     return SelectionFacts([(*row, state.key) for row in rows], found.facts)
 
@@ -193,34 +177,27 @@ def _select_beside(
 # ---------------------------------------------------------------- what stands
 
 
-class Standing(NamedTuple):
-    """An item of `read_standing`: a group of shards, and the files of their masks, or of a release's decisions ("":
-    the shard is new)."""
-
-    number: int
-    group: CandidateGroup
-    paths: tuple[str, ...]
-
-
 def _standing(corpus: GatheredCorpus, paths: Mapping[str, str], state: SelectionRun, maps: Mapper) -> list[Handed]:
     """What stands of each group. paths: by the shards' names."""
-    items = [
-        Standing(number, group, tuple(paths.get(files.shard.name, "") for files in shards))
-        for number, (shards, group) in enumerate(zip(corpus.groups, corpus.candidates, strict=True))
-    ]
+    files_of = [tuple(paths.get(files.shard.name, "") for files in shards) for shards in corpus.groups]
+    items = list(zip(range(len(files_of)), corpus.candidates, files_of, strict=True))
     return maps(read_standing, state, items, corpus.rows)
 
 
-def read_standing(state: SelectionRun, item: Standing) -> Handed:
-    """Map: of a group's candidates (n,) which are new, and of the others which are selected, their p and price."""
-    name = f"stays-of-{item.number}"
+def read_standing(state: SelectionRun, item: tuple[int, CandidateGroup, tuple[str, ...]]) -> Handed:
+    """Map: of a group's candidates (n,) which are new, and of the others which are selected, their p and price.
+
+    item: the group's number, the group, and the files of its shards' masks, or of a release's decisions ("": the shard
+    is new)."""
+    number, group, paths = item
+    name = f"stays-of-{number}"
     if found := handed(state.folder, name):
         return found
-    index, ends = item.group.facts.read("index", "ends")
+    index, ends = group.facts.read("index", "ends")
     new, selected = np.ones(len(index), bool), np.zeros(len(index), bool)
     probability, price = np.zeros(len(index), np.float32), np.full(len(index), np.nan, np.float32)
     start = 0
-    for path, end in zip(item.paths, ends.tolist(), strict=True):
+    for path, end in zip(paths, ends.tolist(), strict=True):
         if path:
             table, part = storage.read_table(path), slice(start, end)
             if "outcome" in table.column_names:  # a release's decisions, which have all rows
@@ -231,7 +208,7 @@ def read_standing(state: SelectionRun, item: Standing) -> Handed:
             selected[part], probability[part], price[part] = (column.to_numpy() for column in table.columns)
         start = end
     arrays = {"new": new, "selected": selected, "probability": probability, "price": price}
-    return hand_on(state.folder, name, **arrays, tokens=item.group.tokens)
+    return hand_on(state.folder, name, **arrays, tokens=group.tokens)
 
 
 def _competing(standing: Sequence[Handed], spent: int, in_tokens: bool, folder: str) -> list[Handed]:
@@ -265,8 +242,8 @@ class StandingRounds(CoverRounds):
     kept: of each shard `new` (n,) bool, `selected` (n,) bool and `probability` (n,), both 0 where it is new. scales:
     `Objective.scales` of the selection that the old documents were selected by.
 
-    :raises MustSolve: of `run`: what is left of the budget and the limits cannot be filled by new documents, or they
-        are too many for one worker.
+    :raises MustSolve, UndecidedTooFew: of `run`: what is left of the budget and the limits cannot be filled by new
+        documents, or they are too many for one worker.
     """
 
     def __init__(
@@ -281,16 +258,17 @@ class StandingRounds(CoverRounds):
         super().__init__(shards, config, folder, maps)
         self.kept, self.scales = kept, scales
 
-    def run(self) -> ShardedSelection:
-        """As `Iteration.run`."""
-        try:
-            return super().run()
-        except UndecidedTooFew as error:
-            raise MustSolve(FAR) from error
-
     def init(self) -> None:
         """The terms as they were, and the state before, from which the descent begins."""
-        self.new, self.stays, self.spent_before = self._standing()
+        self.new: list[np.ndarray] = []  # the places of each group's new documents
+        self.stays: list[Handed] = []  # these, and which others stay selected (`inside`, (n,) bool)
+        spent = []
+        for group, own in zip(self.groups, self.kept, strict=True):
+            new, selected = own.read("new", "selected")
+            self.new.append(np.flatnonzero(new))
+            self.stays.append(self.hand(f"stays-{group.number}", at=self.new[-1], inside=selected))
+            spent.append(self.limits.of(*self.known(group)).spent(selected))
+        self.spent_before = reduce(add, spent)
         self.nothing = is_budget_spent(self.limits_at(self.new), self.spent_before)
         self.measure()
         self.greatest_room = self.room  # what takes a greater one is as well solved anew
@@ -298,42 +276,37 @@ class StandingRounds(CoverRounds):
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
-        self.begin(self.descend(self._state_before(), SOFT[-2:]))
+        before = [
+            self.hand(f"before-{place}", at=np.zeros(0, np.int64), inside=self._p_before(place))
+            for place in range(len(self.groups))
+        ]
+        self.begin(self.descend(self.state_of("before", before), SOFT[-2:]))
 
     def postprocess(self) -> ShardedSelection:
         """The mask, searched among the new documents."""
         self.check_optimum()
         probability = [
-            self.hand(f"relaxed-{group.number}", p=self.relaxed_of(group.number).astype(np.float32))
-            for group in self.groups
+            self.hand(f"relaxed-{place}", p=self.relaxed_of(place).astype(np.float32))
+            for place in range(len(self.groups))
         ]
-        mask, state = (np.zeros(0, bool), None) if self.nothing else self._select()
+        if self.nothing:
+            state, spent = self.state_of("stays", self.stays), self.spent_before
+        else:
+            mask, state = self._select()
+            spent = self.spent + self.own.spent(mask)
 
         def chosen(place: int) -> np.ndarray:
             return self.stays[place].read("inside")[0] if self.nothing else self.of_group(place, mask)
 
-        at = self.state_of("stays", self.stays) if state is None else state
-        found = self.finished(chosen, lambda place: probability[place].read("p")[0], at)
-        share = (self.spent_before if self.nothing else self.spent + self.own.spent(mask)).weight / self.size
-        return replace(found, facts={**found.facts, "budget": share, "broken": []})
-
-    def _standing(self) -> tuple[list[np.ndarray], list[Handed], Spent]:
-        """The places of each group's new documents, these with what stays selected (`inside`, (n,) bool) for the next
-        round, and what the standing selection spends."""
-        index, fixed, spent = [], [], []
-        for group, own in zip(self.groups, self.kept, strict=True):
-            new, selected = own.read("new", "selected")
-            index.append(np.flatnonzero(new))
-            fixed.append(self.hand(f"stays-{group.number}", at=index[-1], inside=selected))
-            spent.append(self.limits.of(*self.known(group)).spent(selected))
-        return index, fixed, reduce(add, spent)
+        found = self.finished(chosen, lambda place: probability[place].read("p")[0], state)
+        return found._replace(facts={**found.facts, "budget": spent.weight / self.size, "broken": []})
 
     def _select(self) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the new documents, and the state (J,) of the corpus with it."""
         posed = self.part("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
         try:
             [solved] = self.maps(solve_fractions, self.state, [posed])
-            return self.search(replace(posed, p=solved.p), self.price("beside", solved.state))
+            return self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))
         except InputError as error:  # no selection of them is within what is left of the limits
             raise MustSolve(FAR) from error
 
@@ -350,23 +323,16 @@ class StandingRounds(CoverRounds):
 
         self.join([span(name) for name in self.quality_names], [span(metric.name) for metric in self.metrics])
 
-    def first_p(self, place: int, at: np.ndarray, above: np.ndarray) -> np.ndarray:
-        """(m,) the old fractional optimum."""
-        return self._p_before(place)[at]
+    def first_p(self, near: Nearest) -> list[np.ndarray]:
+        """As in `CoverRounds`, the first from the old fractional optimum."""
+        if len(self.p):
+            return super().first_p(near)
+        return [self._p_before(place)[at] for place, at in enumerate(near.at)]
 
     def _p_before(self, place: int) -> np.ndarray:
         """(n,) the old fractional optimum, and for new documents the budget's share."""
         new, probability = self.kept[place].read("new", "probability")
         return np.where(new, min(1.0, self.size / self.total), probability.astype(np.float64))
-
-    def _state_before(self) -> np.ndarray:
-        """The state (J,) of the old fractional optimum."""
-        nothing = np.zeros(0, np.int64)
-        fixed = [
-            self.hand(f"before-{number}", at=nothing, inside=self._p_before(number))
-            for number in range(len(self.groups))
-        ]
-        return self.state_of("before", fixed)
 
 
 def is_budget_spent(limits: Limits, spent: Spent) -> bool:

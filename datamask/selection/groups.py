@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce, wraps
 from operator import add
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -26,60 +26,19 @@ from datamask.selection.problem.limits import Census, Limits, Spent, add_census,
 from datamask.selection.problem.pool import budget_of
 from datamask.selection.problem.problem import Certificate, Term, scaled_quality
 
+if TYPE_CHECKING:
+    from datamask.selection.candidates import CandidateGroup
+
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
 SIDE, GRAINS = 640, 16  # of a histogram of distances from a soft cut: bins on each side, and bins to its width
 
 
-class ShardCandidates(Protocol):
-    """A shard's candidates as the maps read them."""
-
-    @property
-    def quality(self) -> np.ndarray:
-        """(N,) or (N, Q)."""
-        ...
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """(N,) positive."""
-        ...
-
-    @property
-    def groups(self) -> Mapping[str, np.ndarray]:
-        """Group column -> (N,) values."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def features(self) -> np.ndarray:
-        """(N, d), read anew at each call."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class ShardedSelection:
+class ShardedSelection(NamedTuple):
     """The selection from all shards. Its arrays are read from the rounds' folder while that is there."""
 
     decided: Sequence[Handed]  # each group's `selected` (bool), `probability` and `price` (float32): (n,) each
     facts: Mapping[str, Any]
-
-    @property
-    def selected(self) -> np.ndarray:
-        """(N,) bool, in the order of the shards."""
-        return self._column("selected")
-
-    @property
-    def probability(self) -> np.ndarray:
-        """(N,) float32: the fractional optimum."""
-        return self._column("probability")
-
-    @property
-    def price(self) -> np.ndarray:
-        """(N,) float32: each document's price at the selection."""
-        return self._column("price")
-
-    def _column(self, name: str) -> np.ndarray:
-        return np.concatenate([found.read(name)[0] for found in self.decided])
 
 
 class UndecidedTooFew(Exception):
@@ -93,7 +52,7 @@ class Group(NamedTuple):
     """An item of a round's map: shards whose features are read together."""
 
     number: int
-    shard: ShardCandidates
+    shard: CandidateGroup
     now: Handed | None = None  # the arrays that this round needs, (n,) each
 
     def given(self, *names: str) -> tuple[np.ndarray, ...]:
@@ -117,7 +76,7 @@ class Round:
         """Those of the selection."""
         return self.config.selection
 
-    def linear(self, shard: ShardCandidates) -> np.ndarray:
+    def linear(self, shard: CandidateGroup) -> np.ndarray:
         """(n,) each document's scaled quality."""
         return scaled_quality(self.terms, quality_of(shard))
 
@@ -158,12 +117,12 @@ class SoftCut(NamedTuple):
     worth: float  # of that, without the entropy
 
 
-def weights_of(settings: ResolvedSelect, shard: ShardCandidates) -> np.ndarray:
+def weights_of(settings: ResolvedSelect, shard: CandidateGroup) -> np.ndarray:
     """(n,) float64: what each document takes of the budget."""
     return np.asarray(shard.tokens, dtype=np.float64) if settings.in_tokens else np.ones(len(shard))
 
 
-def quality_of(shard: ShardCandidates) -> np.ndarray:
+def quality_of(shard: CandidateGroup) -> np.ndarray:
     """(n, Q) float64."""
     return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1)
 
@@ -222,7 +181,7 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def __init__(
         self,
-        shards: Sequence[ShardCandidates],
+        shards: Sequence[CandidateGroup],
         config: Config,
         folder: str,
         maps: Mapper = here,

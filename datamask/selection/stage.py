@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from datamask import extensions, storage
 from datamask.config import Config, ResolvedSelect
 from datamask.corpus.read import TOPIC
 from datamask.errors import ConfigError, InputError
-from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
+from datamask.maps import Handed, Mapper, groups, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.arrays import select_from
 from datamask.selection.candidates import (
@@ -31,13 +31,14 @@ from datamask.selection.candidates import (
     gather_candidates,
     gather_pool,
     read_candidates,
+    read_group,
 )
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, CoverRounds, can_cover, numbers_of
-from datamask.selection.groups import ShardCandidates, ShardedSelection, UndecidedTooFew
+from datamask.selection.groups import UndecidedTooFew
 from datamask.selection.metrics import pool_columns
 from datamask.selection.moment_rounds import MomentRounds, can_sum_moments
-from datamask.shares import share_part, tell_share
+from datamask.shares import share_part
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 from datamask.work import published
@@ -76,8 +77,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 # ---------------------------------------------------------------- rounds
 
 
-@dataclass(frozen=True)
-class SelectionRun:
+class SelectionRun(NamedTuple):
     """The state of every round: settings, the work folder, the rounds' own folder, and the prices' key."""
 
     config: Config
@@ -86,8 +86,7 @@ class SelectionRun:
     key: str
 
 
-@dataclass(frozen=True)
-class SelectionFacts:
+class SelectionFacts(NamedTuple):
     """The rows and facts that `publish_prices` publishes."""
 
     rows: Sequence[tuple[Any, ...]]  # shard, candidates, selected, by
@@ -141,11 +140,11 @@ def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> 
         found = (CoverRounds if covers else MomentRounds)(present, state.config, state.folder, maps).run()
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
-    return SelectionFacts(write_groups(corpus, found.decided, state, maps), _described(found, state))
+    return SelectionFacts(write_groups(corpus, found.decided, state, maps), _described(found.facts, state))
 
 
-def _described(found: ShardedSelection, state: SelectionRun) -> dict[str, Any]:
-    return {"scope": "corpus", **state.config.selection.facts(), **found.facts}
+def _described(facts: Mapping[str, Any], state: SelectionRun) -> dict[str, Any]:
+    return {"scope": "corpus", **state.config.selection.facts(), **facts}
 
 
 class GatheredCorpus(NamedTuple):
@@ -184,45 +183,35 @@ def _jointly(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper, n
     return maps(solve_all_candidates, state, [tuple(ordered)], rest=True)[0]
 
 
-def solve_all_candidates(state: SelectionRun, ordered: Sequence[ShardFiles]) -> SelectionFacts:
+def solve_all_candidates(state: SelectionRun, ordered: tuple[ShardFiles, ...]) -> SelectionFacts:
     """All candidates as one problem, on one worker."""
-    shards = []
     with share_part(0, 0.03):
-        for files in ordered:
-            shards.append(read_candidates(files, state.config))
-            tell_share(len(shards) / len(ordered))
+        group = read_group(ordered, state.config)
     with share_part(0.03, 0.97):
-        chosen = select_jointly(shards, state.config.selection)
-    rows = []
+        decided, facts = select_jointly(group, state.config.selection)
     with share_part(0.97, 1):
-        for files, candidates, decided in zip(ordered, shards, chosen.decided, strict=True):
-            rows.append(_decide(files, candidates, _arrays(decided), state))
-            tell_share(len(rows) / len(ordered))
-    return SelectionFacts(rows, _described(chosen, state))
+        rows = write_decisions(state, Decided(ordered, Handed(arrays=decided)))
+    return SelectionFacts(rows, _described(facts, state))
 
 
-def select_jointly(shards: Sequence[ShardCandidates], settings: ResolvedSelect) -> ShardedSelection:
-    """Selects from all shards' candidates as one pool: `decided` has each shard's arrays, with `repeat` (n,) where
-    documents may be repeated; `facts` are `Selection.facts` without seconds.
+def select_jointly(group: CandidateGroup, settings: ResolvedSelect) -> tuple[Arrays, dict[str, Any]]:
+    """Selects from a group as one pool: its arrays, with `repeat` (n,) where documents may be repeated; and
+    `Selection.facts` without seconds.
 
     :raises InputError: as `gather_pool` and `make_problem`.
     """
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         with share_part(0, 0.1):
-            pool = gather_pool(shards, settings, folder)
+            pool = gather_pool(group, settings, folder)
         with share_part(0.1, 0.97):
             chosen = select_from(pool, settings)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
     columns = {"selected": chosen.selected, "probability": chosen.probability, "price": chosen.price}
-    columns |= {} if chosen.repeat is None else {"repeat": chosen.repeat}
-    ends = np.cumsum([len(shard) for shard in shards])[:-1]
-    parts = zip(*(np.split(values, ends) for values in columns.values()), strict=True)
-    return ShardedSelection([hand_on(None, "", **dict(zip(columns, own, strict=True))) for own in parts], facts)
+    return columns | ({} if chosen.repeat is None else {"repeat": chosen.repeat}), facts
 
 
-NOTHING = hand_on(
-    None, "", selected=np.zeros(0, bool), probability=np.zeros(0, np.float32), price=np.zeros(0, np.float32)
-)
+NONE = np.zeros(0, np.float32)
+NOTHING = Handed(arrays={"selected": NONE, "probability": NONE, "price": NONE})
 
 
 class Decided(NamedTuple):
@@ -235,25 +224,17 @@ class Decided(NamedTuple):
 
 def write_decisions(state: SelectionRun, decided: Decided) -> list[tuple[str, int, int]]:
     """Writes the decisions of the shards but of those that stay; a row for each of these."""
-    columns, rows, start = _arrays(decided.arrays), [], 0
+    names, rows, start = decided.arrays.names(), [], 0
+    columns = dict(zip(names, decided.arrays.read(*names), strict=True))
     for files in decided.shards:
         candidates = read_candidates(files, state.config)
-        part = slice(start, start + len(candidates))
-        start = part.stop
+        part = slice(start, start := start + len(candidates))
         if files.shard.name not in decided.stay:
-            rows.append(_decide(files, candidates, {name: column[part] for name, column in columns.items()}, state))
+            own = {name: column[part] for name, column in columns.items()}
+            place = mask_place(files, state.config, state.work, state.key)
+            _write_mask(place, candidates, own, state.config.selection.repeat)
+            rows.append((candidates.shard, len(candidates), int(own["selected"].sum())))
     return rows
-
-
-def _arrays(decided: Handed) -> Arrays:
-    names = decided.names()
-    return dict(zip(names, decided.read(*names), strict=True))
-
-
-def _decide(files: ShardFiles, candidates: Candidates, decided: Arrays, state: SelectionRun) -> tuple[str, int, int]:
-    place = mask_place(files, state.config, state.work, state.key)
-    _write_mask(place, candidates, decided, state.config.selection.repeat)
-    return candidates.shard, len(candidates), int(decided["selected"].sum())
 
 
 # ---------------------------------------------------------------- a shard's mask
@@ -283,30 +264,31 @@ def mask_shard(
         )
     started = time.perf_counter()
     candidates = read_candidates(files, config)
-    made, facts = _alone(candidates, config)
+    made, facts = _alone(files, candidates.tokens, config)
     output = _write_mask(place, candidates, made, config.selection.repeat, facts)
     progress(output.rows)
     return replace(output, seconds=time.perf_counter() - started)
 
 
-def _alone(candidates: Candidates, config: Config) -> tuple[Arrays, dict[str, object]]:
+def _alone(files: ShardFiles, tokens: np.ndarray, config: Config) -> tuple[Arrays, dict[str, object]]:
+    """The selection from one shard, whose candidates have these tokens (n,)."""
     settings = config.selection
     if settings.budget_documents or settings.budget_tokens:
         raise ConfigError(
             "scope shard needs a token_ratio or a select_ratio: a number of documents or tokens is for scope corpus to "
             "share out"
         )
-    count = len(candidates)
+    count = len(tokens)
     none = np.zeros(count, np.float32)
     if settings.in_tokens:
-        share = (settings.token_ratio or 0) * float(candidates.tokens.sum())
-        nothing = count == 0 or round(share) < candidates.tokens.min()
+        share = (settings.token_ratio or 0) * float(tokens.sum())
+        nothing = count == 0 or round(share) < tokens.min()
     else:
         nothing = round((settings.select_ratio or 0) * count) == 0
     if nothing:
         return {"selected": none.astype(bool), "probability": none, "price": none}, {"objective": None}
-    chosen = select_jointly([candidates], settings)
-    return _arrays(chosen.decided[0]), {**settings.facts(), **chosen.facts, "scope": "shard"}
+    decided, facts = select_jointly(read_group([files], config), settings)
+    return decided, {**settings.facts(), **facts, "scope": "shard"}
 
 
 def _write_mask(

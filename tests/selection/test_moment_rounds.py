@@ -55,7 +55,7 @@ def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.ShardedSele
     made, parts = parts_of
     with TemporaryDirectory() as folder:
         found = rounds.MomentRounds(made, Config(select=settings), folder, room=room * 2 * WIDTH).run()
-        selected = found.selected
+        selected = np.concatenate([each.read("selected")[0] for each in found.decided])
     mask = np.zeros(len(data[1]), bool)
     mask[np.concatenate(parts)] = selected
     return found, mask, made
@@ -113,7 +113,8 @@ def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     made, _ = shards(data, np.arange(5000), 3)
     settings = Select(select_ratio=0.1, algorithm="pairwise")
     found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=1000 * 2 * WIDTH).run()
-    assert found.selected.sum() == 500 and posed == [1000] * rounds.SOLVES
+    assert sum(each.read("selected")[0].sum() for each in found.decided) == 500
+    assert posed == [1000] * rounds.SOLVES
 
 
 def test_bound_covers_the_joint_solution():
@@ -170,7 +171,7 @@ def test_limits_hold_across_shards_without_gathering(metric, limit, tmp_path):
     found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=4000 * 2 * WIDTH).run()
     problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
     mask = np.zeros(8000, bool)
-    mask[np.concatenate(parts)] = found.selected
+    mask[np.concatenate(parts)] = np.concatenate([each.read("selected")[0] for each in found.decided])
     assert not problem.limits.violations(mask)
     assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.995 * solve_problem(problem).objective
     assert found.facts["upper_bound"] >= found.facts["objective"]

@@ -9,7 +9,7 @@ run of words, if any (`leak`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -27,7 +27,7 @@ from datamask.corpus.reading import ShardReading
 from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
-from datamask.selection.sparse_rows import csr_of, index_type, stack_rows, taken_rows
+from datamask.selection.sparse_rows import csr_of, index_type, taken_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 from datamask.text.ngrams import BUCKETS, counted, hashed_words
@@ -152,15 +152,6 @@ def read_ngrams(path: str, rows: np.ndarray, buckets: int = BUCKETS) -> csr_arra
     index = column.values.to_numpy()[starts[0] : starts[-1]]
     value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)]
     return csr_of(*taken_rows((starts - starts[0], index, value), rows, (np.int32, np.float32)), buckets)
-
-
-def words_of(shards: Sequence[Any], settings: ResolvedSelect) -> Mapping[str, Any]:
-    """The arguments `ngrams` and `target` of these candidates' `Pool`; empty if the settings do not need them."""
-    if not reads_words(settings):
-        return {}
-    target = target_of(settings)
-    ngrams = stack_rows([shard.ngrams() for shard in shards])
-    return {"ngrams": ngrams, "target": None if target is None else target.counts(settings.coverage.buckets)}
 
 
 def held_words(all_files: Sequence[ShardFiles]) -> int:

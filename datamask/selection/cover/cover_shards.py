@@ -22,7 +22,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -30,45 +31,49 @@ import torch
 from scipy.optimize import Bounds, minimize
 
 from datamask.config import ResolvedSelect
-from datamask.maps import Handed
+from datamask.devices import pick_device
+from datamask.maps import Handed, mapped, write_array
 from datamask.selection.cover.atoms import (
     JUDGED,
     NEAREST,
     AtomRows,
     Atoms,
+    bend_column,
+    beside,
     counted_words,
+    kernel,
     least_hashes,
     quality_ranges,
     saturates,
     targets_of,
     weighs_documents,
+    word_rows,
+    word_worth,
 )
 from datamask.selection.cover.counting import target_of
-from datamask.selection.cover.shard_maps import (
-    Covering,
-    CoverPart,
-    OwnBest,
-    calibrate_metric,
-    price_group,
-    read_undecided,
-    sample_group,
-    search_mask,
-    solve_fractions,
-    write_atoms,
-)
-from datamask.selection.cover.solve import ACCURACY, span_of_objective
+from datamask.selection.cover.greedy_search import Effort
+from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
+from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.groups import (
+    Group,
     GroupDecision,
     GroupDriver,
     Nearest,
     ReducedPrices,
+    Round,
     ShardedSelection,
+    Undecided,
     UndecidedTooFew,
+    hands_on,
+    quality_of,
     sum_groups,
+    weights_of,
 )
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
-from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.problem.problem import Certificate, Term, weigh_terms
 from datamask.selection.sparse_rows import index_type
 
@@ -92,8 +97,11 @@ SOLVES = 8  # solves of the undecided at most
 LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M long texts were .8 % off after one
 # A solve may move other documents' prices past the cut. Then the solve's state and these shares of the way to it are
 # tried, and the state of the least bound says which documents are undecided. Whole steps alone diverge in a small room.
-STEPS = (0.5, 0.25, 0.1, 0.03)
+SHORTER = (0.5, 0.25, 0.1, 0.03)
 UNSOLVED = 0.05  # share of the objective's span; a fractional optimum further below its bound had too little room
+RANDOM_SETS = 8  # random selections drawn for a term's zero
+BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
+UNDECIDED = ACCURACY / 2  # tolerance of the undecided alone, so that solves of them come within `ACCURACY` of the bound
 
 
 def can_cover(settings: ResolvedSelect) -> bool:
@@ -106,6 +114,192 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     """How many numbers all rows of atoms hold. words: each document's distinct n-grams, summed over all documents."""
     embedded = "coverage-embedding" in settings.metrics
     return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * NEAREST * documents
+
+
+# ---------------------------------------------------------------- what a worker does with a group
+
+
+@dataclass(frozen=True, eq=False)
+class Covering(Round):
+    """The state of a round."""
+
+    anchors: Handed | None = None  # (a, d) unit rows
+    share: float = 0.0  # the budget as a share of the corpus
+    width: int = 0  # J
+    ranges: np.ndarray | None = None  # (Q, 2) of quality, if the pool's documents count by it
+    slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
+    span: float = 0.0  # the objective's, from a random selection to the best
+
+
+@hands_on("sketch")
+def sample_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
+    """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
+    these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
+    settings, features = state.settings, group.shard.features()
+    pool = Pool(features, np.zeros(len(features)))
+    hashes = row_hashes(features, settings.seed)
+    anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
+    least = least_hashes(hashes, max(anchors, JUDGED))
+    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[:JUDGED]]}
+    return dict(hashes=hashes, least=hashes[least], **kept)
+
+
+@hands_on("laid")
+def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
+    """Map: writes a group's rows of atoms as flat files.
+
+    Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
+    the states (S, J) of random selections and what these spend (S,).
+    """
+    settings = state.settings
+    blocks: list[AtomRows] = []
+    if state.anchors is not None:
+        pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
+        blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
+    weights = weights_of(settings, group.shard)
+    if settings.metrics.keys() != {"coverage-embedding"}:
+        blocks += word_rows(settings, group.shard.ngrams(), weights)
+    rows = reduce(beside, blocks)
+    for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
+        write_array(_part(state, group.number, part), array)
+    by = np.zeros(0)
+    if state.ranges is not None:
+        quality = quality_of(group.shard)
+        by = rows.state(weights * word_worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
+    drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
+    return {
+        "length": np.diff(rows.start).astype(np.int32),
+        "state": rows.state(weights),
+        "worth": by,
+        "random": np.stack([rows.state(weights * chosen) for chosen in drawn]),
+        "spent": drawn @ weights,
+        "bend": np.array(bend_column(settings, rows.width, blocks[-1].width)),
+    }
+
+
+@hands_on("taken")
+def read_undecided(state: Covering, group: Group) -> dict[str, np.ndarray]:
+    """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
+    and the quality's part of the objective (`offset`)."""
+    at, inside = group.given("at", "inside")
+    rows, mass = _laid(state, group.number), weights_of(state.settings, group.shard) * inside / state.size
+    taken = rows.take(at)
+    arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
+    return dict(**arrays, state=rows.state(mass), offset=np.asarray(mass @ state.linear(group.shard)))
+
+
+@hands_on("price")
+def price_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
+    """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
+    rows, linear = _laid(state, group.number), state.linear(group.shard)
+    return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
+
+
+def _laid(state: Covering, number: int) -> AtomRows:
+    start, index, value = (mapped(_part(state, number, part)) for part in ("start", "index", "value"))
+    return AtomRows(start, index, value, state.width)
+
+
+def _part(state: Covering, number: int, part: str) -> str:
+    return f"{state.folder}/rows-{number}-{part}.npy"
+
+
+# ---------------------------------------------------------------- a part of the problem, on one worker
+
+
+@dataclass(frozen=True, eq=False)
+class CoverPart(Undecided):
+    """The undecided documents' problem of coverage."""
+
+    joint: SummedCoverage  # without rows
+    p: np.ndarray | None = None  # (m,) the start
+
+    def concave(self, size: float) -> tuple[Concave, SummedCoverage]:
+        """The part as a concave problem, and its coverage with the rows read into memory. size: the whole budget."""
+        held = sum_groups(self.taken, "state")
+        joint = replace(self.joint, rows=read_rows(self.taken, self.joint.rows.width), held=held)
+        linear, feasible = torch.from_numpy(self.linear), Feasible(self.limits)
+        return Concave([joint], [1.0], linear, feasible, size, [held], self.offset), joint
+
+
+def read_rows(taken: Sequence[Handed], width: int) -> AtomRows:
+    """The rows of atoms that groups have handed on, read one group at a time into arrays allocated once."""
+    counts = [each.read("start")[0] for each in taken]
+    ends = np.cumsum([start[-1] for start in counts])
+    index, value = np.empty(ends[-1], index_type(width)), np.empty(ends[-1], np.float32)
+    first = 0
+    for each, end in zip(taken, ends.tolist(), strict=True):
+        index[first:end], value[first:end] = each.read("index", "value")
+        first = end
+    lengths = np.concatenate([np.diff(start) for start in counts])
+    return AtomRows(np.concatenate([[0], np.cumsum(lengths)]), index, value, width)
+
+
+class PartSolution(NamedTuple):
+    """The fractional optimum of a part."""
+
+    p: np.ndarray  # (m,)
+    state: np.ndarray  # (J,) of the whole corpus
+    value: float
+    history: list[dict[str, float]]
+
+
+def solve_fractions(state: Covering, part: CoverPart) -> PartSolution:
+    """The fractional optimum of a part, on one worker."""
+    concave, _ = part.concave(state.size)
+    feasible = concave.feasible
+    start = feasible.uniform_start() if part.p is None else feasible.project(torch.from_numpy(part.p))
+    history: list[dict[str, float]] = []
+    found = maximise(concave, start, UNDECIDED * state.span, STEPS, history.append)
+    return PartSolution(found.p.numpy(), found.states[0], found.value, history)
+
+
+def search_mask(state: Covering, item: tuple[CoverPart, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
+
+    Rounded, the optimum loses the less the more documents are selected, for it has no more fractional ones; what is as
+    near to it as it is to its bound is not searched further.
+
+    item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
+    """
+    part, price, beside_it = item
+    concave, joint = part.concave(state.size)
+    assert part.p is not None
+    relaxed = torch.from_numpy(part.p)
+    mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
+    best, rounded = concave.values(torch.stack([relaxed, torch.from_numpy(mask).double()])).tolist()
+    if best - rounded > UNDECIDED * state.span:
+        scale = state.span * mask.sum() / max(mask.sum() + beside_it, 1)
+        settings = state.settings
+        effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
+    return mask, concave.states(torch.from_numpy(mask).double())[0]
+
+
+class OwnBest(NamedTuple):
+    """An item of `calibrate_metric`: one coverage metric, on some documents of the sample."""
+
+    joint: SummedCoverage
+    taken: Sequence[Handed]
+    weights: np.ndarray  # (m,) of the sample
+    at: np.ndarray  # (n,) the documents' places in the sample
+    share: float  # the budget as a share of the corpus
+
+
+def calibrate_metric(state: Covering, item: OwnBest) -> float:
+    """The metric's own fractional optimum."""
+    rows = read_rows(item.taken, item.joint.rows.width)
+    weights = item.weights[item.at]
+    size = item.share * float(weights.sum())
+    plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
+    joint = replace(item.joint, rows=rows.take(item.at))
+    generator = np.random.default_rng([state.settings.seed, 19, len(item.at)])
+    chosen = fill_in_order(plain, generator.permutation(len(item.at)))
+    zero = joint.of_state(joint.state(chosen * weights / plain.size))
+    return max(best_alone(joint, Feasible(plain), zero), zero)
+
+
+# ---------------------------------------------------------------- the driver
 
 
 class _Enough(Exception):
@@ -155,18 +349,19 @@ class CoverRounds(GroupDriver):
 
     def begin(self, at: np.ndarray) -> None:
         """Prices all documents at the first state (J,)."""
-        self.base, self.best = at, self.price("0", at)
+        self.base, [self.best] = at, self.price("0", at)
         self.priced = self.best  # at the last solve's optimum
         self.solves, self.steps = 0, SOLVES + LARGE_SOLVES  # with this room; in all, at most
         self.nearer = True  # whether the last solve lowered the bound
 
     def step(self) -> None:
         """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
-        self.posed_last = self._pose(f"{self.done}", self.best)
+        near = self.nearest(f"{self.done}", self.best.reduced, self.lengths, self.room)
+        self.posed_last = self.part(f"{self.done}", near, np.concatenate(self.first_p(near)))
         [self.solved] = self.maps(solve_fractions, self.state, [self.posed_last])
         self.p, self.solves = self.solved.p, self.solves + 1
-        states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in STEPS)]
-        prices = self._prices(f"{self.done + 1}", states)
+        states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in SHORTER)]
+        prices = self.price(f"{self.done + 1}", *states)
         least = min(range(len(prices)), key=lambda place: prices[place].bound)
         self.nearer, self.priced = prices[least].bound < self.best.bound, prices[0]
         if self.nearer:
@@ -227,7 +422,7 @@ class CoverRounds(GroupDriver):
         def bound(scaled: np.ndarray, width: float) -> tuple[float, np.ndarray]:
             nonlocal least, most, now
             number, state = next(passed), self.joint.at_slope(scaled * unit, used)
-            priced, slope = self.price(f"descent-{number}", state), self.joint.slope(state)
+            [priced], slope = self.price(f"descent-{number}", state), self.joint.slope(state)
             soft = self.soften(f"descent-{number}", priced.reduced, width * span)
             own = self.state_of(f"descent-{number}", soft.fixed)
             conjugate, mine = (self.joint.of_state(each) - float(slope @ each) for each in (state, own))
@@ -362,11 +557,8 @@ class CoverRounds(GroupDriver):
 
     # ------------------------------------------------------------ prices
 
-    def price(self, name: str, at: np.ndarray) -> _Priced:
-        """Prices every document at a state (J,)."""
-        return self._prices(name, [at])[0]
-
-    def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[_Priced]:
+    def price(self, name: str, *states: np.ndarray) -> list[_Priced]:
+        """Prices every document at each of these states (J,)."""
         slopes = [self.joint.slope(state) for state in states]
         found = self.maps(price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
         priced = []
@@ -390,16 +582,6 @@ class CoverRounds(GroupDriver):
 
     # ------------------------------------------------------------ the undecided
 
-    def _pose(self, name: str, priced: _Priced) -> CoverPart:
-        """The problem of the undecided. Its first p is the last optimum, or `first_p`."""
-        near = self.nearest(name, priced.reduced, self.lengths, self.room)
-        if len(self.p):
-            starts = [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
-        else:
-            pairs = enumerate(zip(near.at, near.above, strict=True))
-            starts = [self.first_p(place, at, over) for place, (at, over) in pairs]
-        return self.part(name, near, np.concatenate(starts))
-
     def part(self, name: str, near: Nearest, start: np.ndarray | None) -> CoverPart:
         """The problem of these documents. start: (m,) their first p.
 
@@ -408,9 +590,11 @@ class CoverRounds(GroupDriver):
         posed = self.pose(name, near)
         return CoverPart(posed.taken, posed.linear, posed.limits, self.joint, start)
 
-    def first_p(self, place: int, at: np.ndarray, above: np.ndarray) -> np.ndarray:
-        """(m,) the p from which the first solve of a group's documents `at` starts. above: which are above the cut."""
-        return above.astype(np.float64)
+    def first_p(self, near: Nearest) -> list[np.ndarray]:
+        """(m,) of each group: the first p of these documents: the last optimum, or at first which are above the cut."""
+        if len(self.p):
+            return [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
+        return [above.astype(np.float64) for above in near.above]
 
     def relaxed_of(self, place: int) -> np.ndarray:
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
@@ -435,7 +619,7 @@ class CoverRounds(GroupDriver):
         self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
     ) -> ShardedSelection:
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
-        last, undecided = self.price("chosen", state), int(self.starts[-1])
+        [last], undecided = self.price("chosen", state), int(self.starts[-1])
         decisions = (
             GroupDecision(chosen(place), probability(place), price * self.weights(group) / self.size)
             for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))

@@ -136,12 +136,11 @@ def improve(
         _rounds(joint, documents, books, scale, rounds)
     found.append(mended(selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
-    return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
+    def reached(mask: np.ndarray) -> float:
+        return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
 
-def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
-    """The linear part and the coverage of a mask (N,) bool."""
-    return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
+    return max(within, key=reached)
 
 
 def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:

@@ -37,7 +37,6 @@ class Metric(Protocol):
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
         """Raw D of each mask. masks: (G, N) bool; returns (G,) float64, as exact as is feasible."""
-        ...
 
 
 @runtime_checkable
@@ -46,7 +45,6 @@ class RelaxedMetric(Protocol):
 
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
         """mask: (N,) float64 in [0, 1]. The raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
-        ...
 
 
 class StateMetric(Protocol):

@@ -26,25 +26,20 @@ class Pairwise(MomentMetric):
     vector: ClassVar[bool] = True
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.moment`: (d,)."""
         return mask.to(z.dtype) @ z
 
     def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.products`."""
         return z @ moment.to(z.dtype)
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.squares`: ones, since rows have unit length."""
         return torch.ones(len(z), device=z.device)  # unit rows
 
     def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.error`."""
         length = float(torch.linalg.vector_norm(moment.double()))
         each = torch.finfo(rows.dtype).eps * (2 * rows.shape[1] + 16) * length
         return torch.full((len(rows),), each, dtype=torch.float64, device=rows.device)
 
     def kernel(self, z: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.kernel`: the cosines."""
         return z @ z.T
 
 
@@ -121,14 +116,11 @@ class DiSF(MomentMetric):
         return torch.float32
 
     def prepare(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.prepare`: standardised rows of length √d."""
         mean, deviation = self.standard
         return whiten(rows, mean.to(rows.dtype), deviation.to(rows.dtype))
 
     def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """No less than what rounding does to `products(prepare(rows), moment)`: (n,) float64.
-
-        |zᵀMz| is at most d·‖M‖, ‖M‖ at most the greatest row sum of |M|. 2d sums round zᵀMz; standardising rounds
+        """|zᵀMz| is at most d·‖M‖, ‖M‖ at most the greatest row sum of |M|. 2d sums round zᵀMz; standardising rounds
         z, the more the nearer its row is to the mean (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
         """
         mean, deviation = self.standard
@@ -141,11 +133,9 @@ class DiSF(MomentMetric):
         return d * largest * (unit * (2 * d + 16) + 2 * blur + blur.square())
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.moment`: (d, d) with a zero diagonal."""
         return gram_of(z * mask.to(z.dtype)[:, None], z).fill_diagonal_(0)
 
     def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.products`."""
         exact = torch.promote_types(z.dtype, torch.float32)
         total = torch.zeros(len(z), dtype=exact, device=z.device)
         for part, later in triangle(z):  # an entry beside the diagonal blocks counts with its mirror image
@@ -155,12 +145,10 @@ class DiSF(MomentMetric):
         return total
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.squares`."""
         square = z.square()
         return square.sum(dim=1).square() - square.square().sum(dim=1)
 
     def kernel(self, z: torch.Tensor) -> torch.Tensor:
-        """See `MomentMetric.kernel`."""
         square = z.square()
         return (z @ z.T).float().square() - (square @ square.T).float()
 

@@ -78,7 +78,10 @@ def order_gradient(logits: Tensor, orders: Tensor, advantages: Tensor) -> Tensor
     ∂ ln P/∂L_i = m_i − exp(L_i)·Σ_j 1/R_j over the draws j that i was still in the urn for, R_j the mass in the urn.
     All in logarithms: logits may lie hundreds apart.
     """
-    rates = torch.logcumsumexp(-_log_remaining(logits, orders), dim=1)  # (G, k): ln Σ_{j ≤ r} 1/R_j
+    never = logits.expand(len(orders), -1).scatter(1, orders, -torch.inf).logsumexp(1, keepdim=True)
+    backwards = torch.cat([never, logits[orders].flip(1)], dim=1)
+    left = torch.logcumsumexp(backwards, dim=1)[:, 1:].flip(1)  # (G, k): ln R_j
+    rates = torch.logcumsumexp(-left, dim=1)  # (G, k): ln Σ_{j ≤ r} 1/R_j
     expected = rates[:, -1:].expand(-1, logits.numel()).scatter(1, orders, rates)  # never drawn: all k draws
     masks = as_masks(orders, logits.numel(), logits.dtype)
     return advantages.to(logits.dtype) @ (masks - (logits + expected).exp()) / len(orders)
@@ -106,14 +109,6 @@ def inclusion(logits: Tensor, k: float, iterations: int = 60) -> Tensor:
         total = float(-torch.special.expm1(-(shifted + middle).exp()).sum())
         low, high = (middle, high) if total < k else (low, middle)
     return -torch.special.expm1(-(shifted + (low + high) / 2).exp()).to(logits.dtype)
-
-
-def _log_remaining(logits: Tensor, orders: Tensor) -> Tensor:
-    """ln R_j, (G, k): logarithm of the mass in the urn before the j-th draw."""
-    drawn = logits[orders]
-    never = logits.expand(len(orders), -1).scatter(1, orders, -torch.inf).logsumexp(1, keepdim=True)
-    backwards = torch.cat([never, drawn.flip(1)], dim=1)
-    return torch.logcumsumexp(backwards, dim=1)[:, 1:].flip(1)
 
 
 # -- rewards: of many masks of one batch at once
@@ -145,22 +140,18 @@ class Reward(Protocol):
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
         """(G,) the diversity of each mask with the batch as the pool. batch: (n,) row numbers."""
-        ...
 
     def start(self, probability: Tensor) -> None:
         """Sets the context: probability (N,)."""
-        ...
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor | None]:
         """The change of the pool's diversity if `masks` replaced the batch's `probability` (n,): (G,).
 
         Also, where it is known, each document's expected marginal value (n,), the others drawn by their probability.
         """
-        ...
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         """Updates the context: the batch's probabilities are now these (n,)."""
-        ...
 
 
 def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> Reward:
@@ -236,11 +227,10 @@ class MomentReward:
         self.total = total
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Reward.within`; both results are exact."""
         z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
-        reward, self_terms = change @ price, self._self_terms(z) * (1 - 2 * probability)
+        reward, self_terms = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
         touched = change.any(0)
         if 2 * int(touched.sum()) < len(batch):
             z, change = z[touched], change[:, touched]
@@ -248,13 +238,10 @@ class MomentReward:
 
     def self_terms(self, batch: Tensor) -> Tensor:
         """(n,) the documents' self-terms: what each costs by its similarity to itself."""
-        return self._self_terms(self.z.index_select(0, batch))
-
-    def _self_terms(self, z: Tensor) -> Tensor:
-        return self.scale * self.metric.squares(z.float())
+        return self.scale * self.metric.squares(self.z.index_select(0, batch).float())
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
-        """See `Reward.move`. Sums are computed anew every `REFRESH` calls, against drift by rounding."""
+        """Sums are computed anew every `REFRESH` calls, against drift by rounding."""
         change = probability - self.probability[batch]
         self.probability[batch] = probability
         self.age += 1
@@ -288,7 +275,6 @@ class FacilityReward(SelectionContext):
         return nearest_selected(rows @ rows.T, masks).mean(1)
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        """See `Reward.within`; averaged over `POINTS` random documents."""
         count = len(self.pool)
         points = torch.randperm(count, generator=self.generator, device=batch.device)[:POINTS]
         rest = self.selected.clone()
@@ -342,7 +328,6 @@ class BlackBoxReward(SelectionContext):
         return of_batch.value(masks.bool()).to(batch.device).float()
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        """See `Reward.within`; less its mean."""
         whole = self.selected.expand(len(masks), -1).clone()
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
@@ -359,12 +344,10 @@ class CoverReward(BlackBoxReward):
         self.cover, self.share = metric, metric.weights / metric.size
 
     def start(self, probability: Tensor) -> None:
-        """See `Reward.start`. probability: (N,)."""
         self.probability = probability.cpu().double().numpy().copy()
         self.state = self.cover.state(self.probability * self.share)
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        """See `Reward.within`: (G,) rewards less their mean; the marginal values are not known."""
         index = batch.cpu().numpy()
         rows, share = self.cover.rows.take(index), self.share[index]
         rest = self.state - rows.state(self.probability[index] * share)
@@ -374,7 +357,6 @@ class CoverReward(BlackBoxReward):
         return torch.tensor(values - values.mean()).to(batch.device).float(), None
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
-        """See `Reward.move`. probability: (n,)."""
         index, now = batch.cpu().numpy(), probability.cpu().double().numpy()
         rows = self.cover.rows.take(index)
         self.state = self.state + rows.state((now - self.probability[index]) * self.share[index])
@@ -444,11 +426,11 @@ class Policy:
         settings = self.problem.settings
         if 0 < k < len(block):
             size = min(len(block), max(2, round(settings.partial * len(block))))
+            annealing_from = settings.n_epochs
             if not settings.published:
                 self._begin(block, k)
-            annealing_from = settings.n_epochs
-            if not settings.published and all(term.exact for _, term in self.terms):
-                annealing_from = round((1 - ANNEALED) * settings.n_epochs)
+                if all(term.exact for _, term in self.terms):
+                    annealing_from = round((1 - ANNEALED) * settings.n_epochs)
             for step in range(settings.n_epochs):
                 share = step / max(settings.n_epochs - 1, 1)
                 rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share

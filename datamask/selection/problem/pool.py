@@ -160,23 +160,20 @@ def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
     if pool.features.numel() * pool.features.element_size() > REORDERED_BYTES:
         return None
     generator = np.random.default_rng([seed, 11])
+    words = -(-pool.dimensions * pool.features.element_size() // 8)
+    factors = np.random.default_rng([seed, 12]).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
     found = np.zeros(len(pool), dtype=np.uint64)
     columns = [pool.quality, *([] if pool.tokens is None else [pool.tokens[:, None]])]
     columns += [np.char.encode(np.asarray(values).astype(str), "utf-8")[:, None] for values in pool.groups.values()]
     for start in range(0, len(pool), BLOCK_ROWS):
         part = slice(start, start + BLOCK_ROWS)
-        found[part] = _words(pool.features[part].cpu().contiguous().view(torch.uint8).numpy()) @ _factors(pool, seed)
+        found[part] = _words(pool.features[part].cpu().contiguous().view(torch.uint8).numpy()) @ factors
     for column in columns:
-        words = _words(np.ascontiguousarray(column).view(np.uint8).reshape(len(pool), -1))
-        found ^= words @ (generator.integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1))
+        own = _words(np.ascontiguousarray(column).view(np.uint8).reshape(len(pool), -1))
+        found ^= own @ (generator.integers(1, 2**63, own.shape[1], dtype=np.uint64) | np.uint64(1))
         found *= np.uint64(0x9E3779B97F4A7C15)
         found ^= found >> np.uint64(31)
     return np.argsort(found, kind="stable")
-
-
-def _factors(pool: Pool, seed: int) -> np.ndarray:
-    words = -(-pool.dimensions * pool.features.element_size() // 8)
-    return np.random.default_rng([seed, 12]).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
 
 
 def _words(rows: np.ndarray) -> np.ndarray:

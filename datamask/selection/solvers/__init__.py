@@ -53,7 +53,6 @@ class Solver(Protocol):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """The selection: `Draft.selected` (N,) bool, within the budget and the limits, and what else is known."""
-        ...
 
 
 def solver_class(name: str) -> type[Solver]:

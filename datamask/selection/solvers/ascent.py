@@ -18,7 +18,7 @@ import torch
 from scipy.optimize import minimize
 
 from datamask.selection.driver import Iteration, Record
-from datamask.selection.solvers.quadratic import Quadratic
+from datamask.selection.solvers.quadratic import Quadratic, weighted_norms
 
 # Stop when bound − value ≤ max(tolerance, min(CLOSE, ROUNDING_SHARE · rounding loss)): rounding the fractional p to a
 # mask loses far more than a gap that small, so closing it further does not improve the mask.
@@ -125,7 +125,7 @@ class Spectral(Iteration[Ascent]):
             toward = target - self.p
             ends, changes = self.quadratic.moved(self.moments, target, toward)
             slope = float((feasible.weights * self.price) @ toward)
-            bend = self.quadratic.weighted_norms(changes) - self.spared(toward)
+            bend = weighted_norms(self.quadratic.coefficients, changes) - self.spared(toward)
             if self.rises(slope, bend):
                 return target, ends, slope, bend
         self.stuck = True

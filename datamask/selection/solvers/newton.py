@@ -25,7 +25,7 @@ from datamask.selection.driver import Iteration, Record
 from datamask.selection.metrics.moments import gram_of
 from datamask.selection.problem.levels import LOGISTIC, Levels, find_level
 from datamask.selection.solvers.ascent import Ascent, Spectral, standing
-from datamask.selection.solvers.quadratic import Quadratic
+from datamask.selection.solvers.quadratic import Quadratic, weighted_norms
 
 FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
 SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps
@@ -91,7 +91,9 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
             return
         self.best = Spectral(self.quadratic, self.start, self.tolerance, 0).run()  # value and bound at the start
         self.gap = self.best.bound - self.best.value
-        entropy = _entropy(self.quadratic)
+        total = float(self.weights.sum())
+        part = min(1.0, self.quadratic.feasible.size / total)  # entropy: of the uniform p that spends the budget
+        entropy = total * -(part * math.log(max(part, 1e-12)) + (1 - part) * math.log(max(1 - part, 1e-12)))
         self.stuck = entropy <= 0
         self.m, self.epsilon = self.best.moments[0].double(), FIRST * self.gap / entropy if entropy > 0 else 1.0
 
@@ -128,7 +130,6 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         return self.gap <= self.tolerance
 
     def postprocess(self) -> tuple[Ascent, DualPoint]:
-        """See the class."""
         assert self.best is not None
         best = replace(self.best, price=self.quadratic.price(self.best.moments))
         return best, DualPoint(self.m, self.epsilon)
@@ -248,13 +249,6 @@ def _steep(share: torch.Tensor, least: float) -> torch.Tensor:
     return torch.zeros_like(share).index_copy_(0, kept, share[kept])
 
 
-def _entropy(quadratic: Quadratic) -> float:
-    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) at the uniform p that spends the budget."""
-    total = float(quadratic.feasible.weights.sum())
-    part = min(1.0, quadratic.feasible.size / total)
-    return total * -(part * math.log(max(part, 1e-12)) + (1 - part) * math.log(max(1 - part, 1e-12)))
-
-
 def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
     """The best iterate so far, improved by a point on the path: the lesser bound, and the best p on the line to it.
 
@@ -268,7 +262,7 @@ def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Po
     toward, turn = p - best.p, moments[0] - best.moments[0]
     slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
     slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
-    bend = quadratic.weighted_norms([turn])
+    bend = weighted_norms(quadratic.coefficients, [turn])
     share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
     between = best.value + share * (slope - share * bend)
     if between > value + least:

@@ -172,22 +172,12 @@ def certified(
     exact, margin = price[near], error[near]
     if not pool.is_small:
         exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
-    weights = feasible.weights[near]
-    over = (exact - level).clamp(min=0)
+    weights, norms = feasible.weights[near], weighted_norms(coefficients, moments)
     held = feasible.limits.held(dual.level, dual.multipliers)
-    found = float(weights @ over) + held + weighted_norms(coefficients, moments)
-    return (
-        found
-        + constant
-        + float(weights @ margin)
-        + rounding_of(
-            float(weights @ (exact.abs() + level.abs())),
-            held,
-            weighted_norms(coefficients, moments),
-            constant,
-            terms=len(linear) + sum(moment.numel() for moment in moments),
-        )
-    )
+    found = float(weights @ (exact - level).clamp(min=0)) + held + norms
+    summed, terms = float(weights @ (exact.abs() + level.abs())), len(linear) + sum(map(torch.numel, moments))
+    rounding = rounding_of(summed, held, norms, constant, terms=terms)
+    return found + constant + float(weights @ margin) + rounding
 
 
 def rounding_of(*parts: float, terms: int) -> float:
@@ -243,13 +233,10 @@ class Quadratic:
         ends = self.moments(target)
         return ends, [end - m for m, end in zip(moments, ends, strict=True)]
 
-    def weighted_norms(self, moments: Sequence[torch.Tensor]) -> float:
-        """Σ_m c_m ‖moments_m‖²."""
-        return weighted_norms(self.coefficients, moments)
-
     def value(self, p: torch.Tensor, moments: Sequence[torch.Tensor]) -> float:
         """f(p), given its moments. p: (N,)."""
-        return self.offset + float((self.feasible.weights * self.linear) @ p) - self.weighted_norms(moments)
+        linear = float((self.feasible.weights * self.linear) @ p)
+        return self.offset + linear - weighted_norms(self.coefficients, moments)
 
     def price(self, moments: Sequence[torch.Tensor]) -> torch.Tensor:
         """(N,) ∇f per unit of weight at a selection with these moments. Reads all rows once."""
@@ -269,7 +256,7 @@ class Quadratic:
         if self.base is not None:
             parts = zip(self.coefficients, moments, self.base, strict=True)
             held = 2 * sum(c * float((moment.double() * rest.double()).sum()) for c, moment, rest in parts)
-        return self.offset + most + self.weighted_norms(moments) - held, response
+        return self.offset + most + weighted_norms(self.coefficients, moments) - held, response
 
     def rounding(self, p: torch.Tensor) -> float:
         """The expected loss of f when each document is drawn independently with probability p_i: Σ own_i (p_i − p_i²).

@@ -8,7 +8,7 @@ the mask improved by swaps, and the bound computed from the features with all ro
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -88,16 +88,12 @@ class Relaxation(Solver):
         for term in terms:
             if own := getattr(term.metric, "solve_relaxed", None):
                 return own(problem, terms, feasible, progress)
+        share = problem.limits.weights / problem.size
+        for place, term in enumerate(terms):  # a metric that names no sums is a function of the mask itself
+            if as_state(term.metric) is None:
+                terms[place] = replace(term, metric=MaskState(term.metric, share))  # type: ignore[arg-type]
         with share_part(0.15, 1):
-            return Mixture(problem, [_with_state(problem, term) for term in terms], feasible, progress).run()
-
-
-def _with_state(problem: Problem, term: Term) -> Term:
-    """The term with its metric as a function of a state: of the mask itself where the metric names no sums."""
-    if as_state(term.metric) is not None:
-        return term
-    state: Any = MaskState(term.metric, problem.limits.weights / problem.size)  # type: ignore[arg-type]
-    return replace(term, metric=state)
+            return Mixture(problem, terms, feasible, progress).run()
 
 
 def _everything(problem: Problem) -> Draft:

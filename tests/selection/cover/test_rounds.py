@@ -17,7 +17,7 @@ from datamask.maps import Threads, here
 from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover import atoms, shard_maps
+from datamask.selection.cover import atoms
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.groups import UndecidedTooFew
 from datamask.selection.problem.pool import Pool
@@ -79,7 +79,7 @@ def by_rounds(whole: Rows, order: np.ndarray, count: int, settings, folder: Path
     shards = [taken(whole, at) for at in parts]
     found = rounds.CoverRounds(shards, Config(select=settings), str(folder), maps, room).run()
     mask = np.zeros(len(order), bool)
-    mask[order] = found.selected
+    mask[order] = np.concatenate([each.read("selected")[0] for each in found.decided])
     return found, mask
 
 
@@ -90,7 +90,7 @@ def joint(whole: Rows, settings):
 @pytest.mark.parametrize("weighed", ["quality", "equal"])
 def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, tmp_path):
     """The quantiles are those of the same documents, however the corpus is dealt to shards."""
-    for module in (atoms, shard_maps, rounds):
+    for module in (atoms, rounds):
         monkeypatch.setattr(module, "JUDGED", 60)
     whole, _ = documents(300, seed=4)
     coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
@@ -127,7 +127,7 @@ def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path):
     assert max(found.facts["objective"], found.facts["relaxed"]) <= found.facts["upper_bound"] + 1e-9
     assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
     assert not problem.limits.violations(mask)
-    assert (found.probability >= 0).all() and (found.probability <= 1).all()
+    assert all(((p := each.read("probability")[0]) >= 0).all() and (p <= 1).all() for each in found.decided)
 
 
 @pytest.mark.parametrize("part", WITH_CURVE)
@@ -180,10 +180,10 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     whole, _ = documents(800, seed=8)
     settings, order = settings_of(), np.arange(800)
     searched, _ = by_rounds(whole, order, 3, settings, tmp_path / "searched", room=9000)
-    monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
+    monkeypatch.setattr(rounds, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    for module, name in ((rounds, "ACCURACY"), (rounds, "UNSOLVED"), (shard_maps, "UNDECIDED")):
+    for module, name in ((rounds, "ACCURACY"), (rounds, "UNSOLVED"), (rounds, "UNDECIDED")):
         monkeypatch.setattr(module, name, 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
@@ -209,7 +209,7 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
         rounds, "solve_fractions", lambda state, part: posed.append(len(part.linear)) or solve_one(state, part)
     )
     monkeypatch.setattr(rounds.CoverRounds, "descend", lambda rounds, at: at * np.where(np.arange(len(at)) % 2, 3, 0))
-    monkeypatch.setattr(rounds, "STEPS", ())
+    monkeypatch.setattr(rounds, "SHORTER", ())
     monkeypatch.setattr(rounds, "FEW", 20)
     found, mask = by_rounds(whole, order, 7, settings, tmp_path / "grown")
     assert mask.sum() == 200 and posed[0] < 60 < 2000 == posed[-1]
