@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from sklearn.cluster import MiniBatchKMeans
 
-from datamask.selection.near_duplicates import spherical_kmeans
+from datamask.encoders.clusters import spherical_kmeans
 
 ITERATIONS = 20
 

@@ -32,10 +32,10 @@ from datamask.config import Config
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.read import read_documents
 from datamask.encoders import embed_shard, prepare_encoder
+from datamask.encoders.clusters import spherical_kmeans
+from datamask.encoders.topics import label_topics, nearest
+from datamask.encoders.vectors import read_vectors
 from datamask.run import curate
-from datamask.selection.candidates import vectors_of
-from datamask.selection.near_duplicates import spherical_kmeans
-from datamask.selection.topics import label_topics, nearest
 from datamask.stages import ShardFiles
 
 LABELS = ("source", "domain", "language", "label")
@@ -79,7 +79,7 @@ def clustered(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
 def agree(all_files: Sequence[ShardFiles], config: Config, documents: int) -> None:
     columns = [*LABELS, "topic", "text"]
     rows = rows_of(all_files, config, columns)
-    vectors = np.concatenate([vectors_of(files.embeddings.path) for files in all_files if files.embeddings])
+    vectors = np.concatenate([read_vectors(files.embeddings.path) for files in all_files if files.embeddings])
     vectors = vectors.astype(np.float32)
     count = len({row["topic"] for row in rows})
     head = " | ".join(LABELS)

@@ -213,7 +213,7 @@ STAGES = {
             settings=("topics",),
             without=("topics.make",),
             rounds=2,
-            run="datamask.selection.topics:label_topics",
+            run="datamask.encoders.topics:label_topics",
             makes="topics",
             sums=True,
         ),

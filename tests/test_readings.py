@@ -14,7 +14,7 @@ FITS = {"datamask.encoders.choose._fit_tokens", "datamask.quality.prepare._first
 # of documents that were paired, of some of each topic, of those that are published, of examples: all of a small corpus
 OF_SOME = {
     "datamask.filter.duplicate_rounds._texts_of",
-    "datamask.selection.topics.fit_topics",
+    "datamask.encoders.topics.fit_topics",
     "datamask.release.data_files._documents",
     "datamask.report.embedding_sample.read_rows",
 }

@@ -23,10 +23,10 @@ from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import TOPIC, read_topics
 from datamask.corpus.rows import corpus_columns, corpus_rows
+from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
-from datamask.selection.candidates import hash_vectors
 from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles
 

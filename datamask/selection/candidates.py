@@ -17,6 +17,7 @@ from datamask import storage
 from datamask.config import COPY_COLUMNS, Config, ResolvedSelect
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
 from datamask.devices import pick_device
+from datamask.encoders.vectors import read_features, read_vectors
 from datamask.errors import ConfigError, ConservationError, InputError, nearest, some
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.filter.resolve import REASONS as DUPLICATES
@@ -134,7 +135,7 @@ class CandidateGroup:
         for path, at in zip(self.vectors, np.split(index, ends[:-1]), strict=True):
             if not len(at):
                 continue
-            rows = vectors_of(path)[at]
+            rows = read_vectors(path)[at]
             if gathered is None:
                 shape = (self.count, rows.shape[1])
                 large = bool(folder) and 2 * shape[0] * shape[1] > IN_MEMORY_BYTES
@@ -206,7 +207,7 @@ def read_group(
 
 
 def vectors_path(files: ShardFiles, config: Config) -> str:
-    """The file that `vectors_of` reads.
+    """The file that `read_vectors` reads.
 
     :raises InputError: the settings read vectors, and the shard is not embedded.
     """
@@ -216,52 +217,6 @@ def vectors_path(files: ShardFiles, config: Config) -> str:
         return files.embeddings.path
     assert files.index is not None
     return files.index.path
-
-
-def vectors_of(path: str) -> np.ndarray:
-    """(rows, d) float16 of an embeddings file; of an index, `hash_vectors` of its documents."""
-    with storage.open_parquet(path) as file:
-        embedded = "feature_arr" in file.schema_arrow.names
-    if embedded:
-        return read_features(storage.read_table(path, ["feature_arr"]), path)
-    table = storage.read_table(path, ["text_hash", "reason"])
-    return hash_vectors(table.filter(pa.compute.is_null(table["reason"]))["text_hash"])
-
-
-def hash_vectors(hashes: pa.ChunkedArray) -> np.ndarray:
-    """(rows, 16) float16 made of the hashes of documents' texts, in place of vectors where nothing reads these.
-
-    Nothing but the order of documents depends on them: ties, samples and what is drawn.
-    """
-    joined = np.frombuffer(b"".join(hashes.to_pylist()), np.uint8)
-    return joined.reshape(-1, 16).astype(np.float16) + np.float16(1)
-
-
-def read_features(table: pa.Table, where: str) -> np.ndarray:
-    """(rows, d) of a table's feature_arr: fixed-size or variable lists of any float type.
-
-    :raises InputError: a null, or rows of different widths; names the first.
-    """
-    column = table["feature_arr"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if column.null_count:
-        first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(f"{where}: feature_arr of row {first} is null; embed that document again or leave it out")
-    if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        lengths = column.value_lengths().to_numpy()
-        if len(lengths) and (lengths != lengths[0]).any():
-            first = int(np.flatnonzero(lengths != lengths[0])[0])
-            raise InputError(
-                f"{where}: feature_arr has {lengths[0]} numbers in row 0 and {lengths[first]} in row {first}; "
-                "all rows must come from one encoder"
-            )
-        width = int(lengths[0]) if len(lengths) else 0
-    else:
-        raise InputError(f"{where}: feature_arr is {column.type}; valid: lists of floats of one length")
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), width)
 
 
 def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Near-duplicates by cosine, as SemDeDup finds them (arXiv 2303.09540): within clusters of spherical k-means.
 
-    centroids = spherical_kmeans(sample, clusters=50, generator=generator)
     repeats = repeats_kept(rows, threshold=0.95)      # rows: best first; (n,) bool
 
 SemDeDup drops a document that resembles any earlier one of its cluster, even one that is dropped itself. So it removes
@@ -17,50 +16,18 @@ import torch
 from torch import Tensor
 
 from datamask.devices import pick_device
+from datamask.encoders.clusters import SAMPLE, nearest_centroids, spherical_kmeans
 from datamask.selection.problem.pool import BLOCK_ROWS, Pool
 
 CLUSTER_DOCUMENTS = 8192  # mean documents of a cluster; all pairs of a smaller pool are compared
-SAMPLE = 256  # documents for each cluster on which the centroids are fitted
 PROBES = 2  # nearest clusters in which a document is compared
 BF16_MARGIN = 0.01  # bfloat16 rounds each factor by at most 2⁻⁹: a product of unit rows is off by less than this
-
-
-def spherical_kmeans(sample: Tensor, clusters: int, generator: torch.Generator, iterations: int = 20) -> Tensor:
-    """Unit centroids (clusters, d) of unit rows (n, d), n ≥ clusters; the same generator gives the same centroids.
-
-    A cluster that empties is put on the row farthest from its own centroid.
-    """
-    start = torch.randperm(len(sample), generator=generator)[:clusters]
-    centroids = sample[start.to(sample.device)].clone()
-    for _ in range(iterations):
-        similarity, nearest = _nearest(sample, centroids)
-        sums = torch.zeros_like(centroids).index_add_(0, nearest, sample)
-        empty = torch.bincount(nearest, minlength=clusters) == 0
-        if empty.any():
-            sums[empty] = sample[similarity.argsort(stable=True)[: int(empty.sum())]]
-        moved = torch.nn.functional.normalize(sums, dim=1)
-        if torch.equal(moved, centroids):
-            break
-        centroids = moved
-    return centroids
 
 
 def fit_centroids(pool: Pool, clusters: int, generator: torch.Generator) -> Tensor:
     """Unit centroids (clusters, d), fitted on a random sample of the pool."""
     sample = torch.randperm(len(pool), generator=generator)[: SAMPLE * clusters].sort().values
     return spherical_kmeans(pool.rows(sample), clusters, generator)
-
-
-def _nearest(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """The greatest cosine of each row with a centroid, and its number; a block of rows × centroids at a time."""
-    parts = [(block @ centroids.T).max(dim=1) for block in rows.split(BLOCK_ROWS)]
-    return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
-
-
-def nearest_centroids(rows: Tensor, centroids: Tensor, probes: int) -> Tensor:
-    """(n, probes) numbers of the centroids nearest to unit rows (n, d), nearest first."""
-    parts = [(block @ centroids.T).topk(probes, dim=1).indices for block in rows.split(BLOCK_ROWS)]
-    return torch.cat(parts)
 
 
 def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:

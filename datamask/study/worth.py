@@ -26,6 +26,7 @@ from datamask.carried_on import carry_on
 from datamask.config import Config, from_release, lay_settings, validate
 from datamask.corpus.plan import Plan
 from datamask.corpus.read import read_documents, shard_schema
+from datamask.encoders.topics import model_path
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
@@ -35,7 +36,6 @@ from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, read_candidates, read_group
 from datamask.selection.stage import JOINT_DOCUMENTS
-from datamask.selection.topics import model_path
 from datamask.stages import ShardFiles, recorded, required
 from datamask.study.run import Settings, Tell
 from datamask.study.worth_judged import JudgedWorth, judge_worth

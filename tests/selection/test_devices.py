@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from datamask.config import Config, Select
+from datamask.encoders.clusters import spherical_kmeans
 from datamask.errors import ConfigError
 from datamask.selection import moment_rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
+from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers import SOLVERS
 

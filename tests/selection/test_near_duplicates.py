@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datamask.encoders import clusters
+from datamask.encoders.clusters import spherical_kmeans
 from datamask.selection import near_duplicates
-from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept, spherical_kmeans
+from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
@@ -52,7 +54,7 @@ def test_kmeans_finds_separate_clusters_and_repeats_itself():
 def test_a_fit_in_blocks_is_the_fit_of_the_whole(monkeypatch):
     rows = clustered(300, 16, seed=2)
     whole = spherical_kmeans(rows, 5, torch.Generator().manual_seed(1))
-    monkeypatch.setattr(near_duplicates, "BLOCK_ROWS", 37)
+    monkeypatch.setattr(clusters, "BLOCK_ROWS", 37)
     assert torch.allclose(whole, spherical_kmeans(rows, 5, torch.Generator().manual_seed(1)), atol=1e-6)
 
 

@@ -27,12 +27,12 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import TOPIC
 from datamask.corpus.rows import documents_at
+from datamask.encoders.clusters import SAMPLE, spherical_kmeans
 from datamask.encoders.language_groups import language_groups
+from datamask.encoders.vectors import read_vectors
 from datamask.errors import InputError
 from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
-from datamask.selection.candidates import vectors_of
-from datamask.selection.near_duplicates import SAMPLE, spherical_kmeans
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 from datamask.text.ngrams import word_bounds
@@ -114,7 +114,7 @@ def fit_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> None:
     languages = np.array([stated[place].get("language") for place in places], object)
     read = documents_at(corpus, state.config, named, ["text"])
     texts = [read[place]["text"][:CHARACTERS] for place in named]
-    parts = [vectors_of(required(shards[n].embeddings).path)[row[number == n]] for n in np.unique(number)]
+    parts = [read_vectors(required(shards[n].embeddings).path)[row[number == n]] for n in np.unique(number)]
     vectors = np.concatenate(parts).astype(np.float32)[np.argsort(np.argsort(number, kind="stable"))]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     unit = torch.from_numpy(vectors)
@@ -135,7 +135,7 @@ def assign_topics(state: TopicRun, shards: Sequence[ShardFiles]) -> list[Output]
         url = storage.join(state.work, "topics", f"{files.shard.name}-{key}.parquet")
         if (found := storage.find_output(url, key)) is None:
             model = storage.read_table(model_path(state.work, state.model))
-            topic = nearest(vectors_of(embedded.path), np.array(model["centroid"].to_pylist(), np.float32))
+            topic = nearest(read_vectors(embedded.path), np.array(model["centroid"].to_pylist(), np.float32))
             chunk_id = storage.read_table(embedded.path, ["chunk_id"])["chunk_id"]
             table = pa.table([chunk_id, model["name"].take(pa.array(topic))], schema=TOPICS)
             facts = {"model": state.model, "topics": model.drop_columns(["centroid"]).to_pylist()}

@@ -12,11 +12,10 @@ from datamask import storage
 from datamask.config import load_config
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.read import read_documents
-from datamask.encoders import embed_shard, prepare_encoder
+from datamask.encoders import embed_shard, prepare_encoder, topics
+from datamask.encoders.topics import can_name, label_topics, name_topics, naming_words, nearest
 from datamask.maps import Threads
 from datamask.report.topics import remark
-from datamask.selection import topics
-from datamask.selection.topics import can_name, label_topics, name_topics, naming_words, nearest
 from datamask.stages import ShardFiles
 from tests.flows.conftest import SMALL, TOPICS, write_shard
 
