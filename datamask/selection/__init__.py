@@ -14,8 +14,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from datamask.extensions import extension_names
-
 if TYPE_CHECKING:
     from datamask.selection.arrays import select
     from datamask.selection.extension import extend_prices
@@ -29,12 +27,7 @@ _HOMES = {
     "learn_prices": "stage",
     "mask_shard": "stage",
 }
-__all__ = ["Selection", "extend_prices", "learn_prices", "mask_shard", "metric_names", "select"]
-
-
-def metric_names() -> list[str]:
-    """Canonical names of the diversity metrics: those built in, and the registered ones."""
-    return extension_names("metric")
+__all__ = ["Selection", "extend_prices", "learn_prices", "mask_shard", "select"]
 
 
 def __getattr__(name: str) -> Any:

@@ -69,9 +69,17 @@ def select(
     words = read_words(texts, atoms, target, asked)
     counts = {"ngrams": words.ngrams, "target": words.counts}
     pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
-    if len(words.leaked):
-        return _without(pool, words.leaked, asked, progress)
-    return select_from(pool, asked, progress)
+    if not len(words.leaked):
+        return select_from(pool, asked, progress)
+    warnings.warn(
+        f"{len(words.leaked)} documents hold words in a row of the target and are left out (rows "
+        f"{some(words.leaked, 10)}); coverage={{'leaks': True}} keeps them",
+        stacklevel=2,
+    )
+    rest = np.setdiff1d(np.arange(len(pool)), words.leaked)
+    if not len(rest):
+        raise InputError("every document holds words in a row of the target; name a target from outside the pool")
+    return select_from(pool.take(rest), asked, progress).placed(rest, len(pool))
 
 
 def select_from(pool: Pool, settings: ResolvedSelect, progress: Report | None = None) -> Selection:
@@ -80,19 +88,6 @@ def select_from(pool: Pool, settings: ResolvedSelect, progress: Report | None = 
     if order is None:
         return solve_problem(make_problem(pool, settings), progress)
     return solve_problem(make_problem(pool.take(order), settings), progress).placed(order, len(pool))
-
-
-def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress: Report | None) -> Selection:
-    """The selection from the documents that hold nothing of the target; the others are named, and not selected."""
-    warnings.warn(
-        f"{len(leaked)} documents hold words in a row of the target and are left out (rows {some(leaked, 10)}); "
-        "coverage={'leaks': True} keeps them",
-        stacklevel=3,
-    )
-    rest = np.setdiff1d(np.arange(len(pool)), leaked)
-    if not len(rest):
-        raise InputError("every document holds words in a row of the target; name a target from outside the pool")
-    return select_from(pool.take(rest), settings, progress).placed(rest, len(pool))
 
 
 def solve_problem(problem: Problem, progress: Report | None = None) -> Selection:
@@ -115,8 +110,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     if repeat is None:
         broken = problem.limits.violations(selected)
     else:
-        index = np.repeat(np.arange(len(repeat)), repeat)
-        broken = problem.limits.copies(index, problem.settings.repeat).violations(np.ones(len(index), bool))
+        broken = problem.limits.violations_of_counts(repeat, problem.settings.repeat)
     if not selected.any():
         broken = [*broken, "not one document is within them"]
     if broken:
@@ -125,12 +119,10 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     value = problem.objective.evaluate(draft.selected if draft.repeat is None else draft.repeat)
     price = torch.zeros(len(problem)) if draft.price is None else draft.price
     return Selection(
+        **vars(value),
         selected=selected,
         probability=draft.probability.numpy().astype(np.float32),
         price=price.numpy().astype(np.float32),
-        objective=value.objective,
-        terms=value.terms,
-        statistics=value.statistics,
         upper_bound=draft.upper_bound,
         seconds=seconds,
         solver=problem.settings.solver,

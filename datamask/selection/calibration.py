@@ -10,8 +10,7 @@ and none of them imports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -90,12 +89,10 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     """A metric's value at random selections of the budget's size, and the best value found for it alone."""
-    if problem.settings.repeat > 1:
-        return _with_repeats(problem, metric)
+    if problem.settings.repeat > 1 or isinstance(metric, MixtureMetric):
+        return _by_state(problem, metric)
     if isinstance(metric, MomentMetric):
         return _random_moment(problem, metric), _best_moment(problem, metric)
-    if isinstance(metric, MixtureMetric):
-        return _of_mixture(problem, metric)
     calibrate = getattr(metric, "calibrate", None)
     if calibrate is not None:
         return calibrate(problem)
@@ -189,41 +186,23 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     return size, -weighted_norms(quadratic.coefficients, moments)
 
 
-def _of_random(problem: Problem, state: Any, draw: Callable[[np.random.Generator], np.ndarray]) -> tuple[float, float]:
-    """The median and the greatest value of random selections. draw: how often each document is taken (N,)."""
-    share, generator = problem.limits.weights / problem.size, problem.generator(stream=11)
-    values = [state.of_state(state.state(draw(generator) * share)) for _ in range(RANDOM_SETS)]
-    return float(np.median(values)), max(values)
-
-
-def _of_mixture(problem: Problem, metric: MixtureMetric) -> tuple[float, float]:
-    """The median of random selections, and the metric's own fractional optimum."""
-    plain = Limits(problem.limits.weights, problem.size)
-    zero, greatest = _of_random(
-        problem, metric, lambda generator: fill_in_order(plain, generator.permutation(len(problem)))
-    )
-    return zero, max(best_alone(metric, Feasible(plain), zero), greatest)
-
-
-def _with_repeats(problem: Problem, metric: Metric) -> tuple[float, float]:
-    """The median of random selections, which take every document once before any twice, and the metric's own
-    fractional optimum."""
+def _by_state(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """The median of random selections, which take every document once before any twice, and the metric's own fractional
+    optimum."""
     state = as_state(metric)
     if state is None:
         refuse([Term(metric.name, 0.0, 0.0, 1.0, metric=metric)])
     assert state is not None
-    count, most = len(problem), problem.settings.repeat
-    plain = Limits(problem.limits.weights, problem.size)
+    count, most, generator = len(problem), problem.settings.repeat, problem.generator(stream=11)
+    plain, share = Limits(problem.limits.weights, problem.size), problem.limits.weights / problem.size
     every = plain.copies(np.tile(np.arange(count), most), most)
-
-    def draw(generator: np.random.Generator) -> np.ndarray:
+    values = []
+    for _ in range(RANDOM_SETS):
         order = generator.permutation(count)
         chosen = fill_in_order(every, np.concatenate([order + count * turn for turn in range(most)]))
-        counts: np.ndarray = chosen.reshape(most, -1).sum(axis=0)
-        return counts
-
-    zero, greatest = _of_random(problem, state, draw)
-    return zero, max(best_alone(state, Feasible(plain.repeated(most)), zero), greatest)
+        values.append(state.of_state(state.state(chosen.reshape(most, -1).sum(axis=0) * share)))
+    zero, limits = float(np.median(values)), plain.repeated(most) if most > 1 else plain
+    return zero, max(best_alone(state, Feasible(limits), zero), *values)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Selection
 from datamask.selection.sparse_rows import stack_rows
 from datamask.shares import tell_share
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 TOKENS = "token_count"
 IN_MEMORY_BYTES = 1 << 30  # greatest size of features held in memory; larger ones lie in a temporary file
@@ -55,16 +55,14 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
     :raises ConservationError: the stages' files differ in rows.
     :raises InputError: see `read_features`.
     """
-    if files.scores is None or files.index is None:
-        raise ValueError(f"shard {files.shard.name} is not scored and indexed yet")
-    name = files.shard.name
-    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"])
+    name, scored, indexed = files.shard.name, required(files.scores), required(files.index)
+    scores = storage.read_table(scored.path, ["chunk_id", "quality_score"])
     path = vectors_path(files, config)
-    if files.embeddings is not None and path == files.embeddings.path:
+    if config.selection.reads_vectors:
         chunk_id = _sorted_ids(storage.read_table(path, ["chunk_id"]), path)
         _same_rows(name, chunk_id, scores, "scores")
     else:
-        chunk_id = _sorted_ids(scores, files.scores.path)
+        chunk_id = _sorted_ids(scores, scored.path)
     reason = np.full(len(chunk_id), None, dtype=object)
     if files.duplicates is not None:
         duplicates = storage.read_table(files.duplicates.path, ["chunk_id", "kind"])
@@ -87,7 +85,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
             late = f"filter:{scores['reason'][int(row)]}"
             reason[row] = late if late == f"filter:{FORGOTTEN}" else reason[row] or late
     index = np.flatnonzero([value is None for value in reason])
-    counts = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
+    counts = storage.read_table(indexed.path, ["chunk_id", "token_count", "reason"])
     counts = counts.filter(pa.compute.is_null(counts["reason"]))
     _same_rows(name, chunk_id, counts, "index")
     tokens = np.maximum(counts["token_count"].to_numpy().astype(np.float64), 1)
@@ -215,8 +213,7 @@ def vectors_path(files: ShardFiles, config: Config) -> str:
         if files.embeddings is None:
             raise InputError(f"shard {files.shard.name} is not embedded, and {config.selection.metric} reads vectors")
         return files.embeddings.path
-    assert files.index is not None
-    return files.index.path
+    return required(files.index).path
 
 
 def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
@@ -263,28 +260,15 @@ def _same_rows(shard: str, chunk_id: np.ndarray, table: pa.Table, what: str) -> 
 # ---------------------------------------------------------------- a user's own file
 
 
-@dataclass(frozen=True, eq=False)
-class PoolFile:
-    """chunk_id (N,) as in the file; features (N, d); quality (N, Q); tokens (N,) or None; groups: column -> (N,)."""
-
-    chunk_id: pa.ChunkedArray
-    features: np.ndarray
-    quality: np.ndarray
-    quality_names: tuple[str, ...]
-    quality_weights: tuple[float, ...]
-    tokens: np.ndarray | None
-    groups: dict[str, np.ndarray]
-
-
-def read_pool(url: str, settings: ResolvedSelect, quality: Sequence[str] = ("quality_score",)) -> PoolFile:
-    """Reads the columns that the settings need. quality: names of columns, or name=weight.
+def read_pool(
+    url: str, settings: ResolvedSelect, weights: Mapping[str, float] = {"quality_score": 1.0}
+) -> tuple[pa.ChunkedArray, Pool]:
+    """The column chunk_id, and the pool, of the columns that the settings need. weights: of the columns of quality.
 
     :raises InputError: no such file, not parquet, no rows, a column is missing or not numbers, a chunk_id comes twice,
-        features of two widths.
-    :raises ConfigError: a weight is not a number.
+        features of two widths, or as `Pool`.
     """
-    weights = dict(_weight(item) for item in quality)
-    columns = pool_columns(settings)
+    columns, device = pool_columns(settings), pick_device(settings.device)
     needs_tokens = settings.in_tokens or settings.length_tolerance is not None
     wanted = ["chunk_id", "feature_arr", *weights, *([TOKENS] if needs_tokens else []), *columns]
     table = _read(url, list(dict.fromkeys(wanted)))
@@ -295,24 +279,19 @@ def read_pool(url: str, settings: ResolvedSelect, quality: Sequence[str] = ("qua
         raise InputError(
             f"{url}: {len(repeated)} chunk_id occur more than once ({some(repeated, 5)}); each document needs its own"
         )
-    return PoolFile(
-        chunk_id=table["chunk_id"],
-        features=read_features(table, url),
-        quality=np.stack([_numbers(table, name, url) for name in weights], axis=1),
-        quality_names=tuple(weights),
-        quality_weights=tuple(weights.values()),
-        tokens=_numbers(table, TOKENS, url) if needs_tokens else None,
-        groups={name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in columns},
-    )
+    features, quality = read_features(table, url), np.stack([_numbers(table, name, url) for name in weights], axis=1)
+    tokens = _numbers(table, TOKENS, url) if needs_tokens else None
+    groups = {name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in columns}
+    return table["chunk_id"], Pool(features, quality, tokens, groups, tuple(weights.values()), device=device)
 
 
-def write_mask(url: str, pool: PoolFile, selection: Selection, facts: dict[str, Any]) -> None:
+def write_mask(url: str, chunk_id: pa.ChunkedArray, selection: Selection, facts: dict[str, Any]) -> None:
     """Publishes chunk_id, selected, probability, and repeat where documents may be repeated, in the input's order.
 
     facts: for the file's metadata.
     """
-    fields = [("chunk_id", pool.chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
-    table = pa.table([pool.chunk_id, selection.selected, selection.probability], schema=pa.schema(fields))
+    fields = [("chunk_id", chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
+    table = pa.table([chunk_id, selection.selected, selection.probability], schema=pa.schema(fields))
     if selection.repeat is not None:
         table = table.append_column("repeat", pa.array(selection.repeat))
     storage.write_output(url, storage.key("select", facts), table.schema, [table], lambda: facts)
@@ -354,7 +333,11 @@ def _opened(url: str) -> Iterator[pa.parquet.ParquetFile]:
         ) from error
 
 
-def _weight(item: str) -> tuple[str, float]:
+def quality_weight(item: str) -> tuple[str, float]:
+    """A column of quality and its weight. item: its name, or name=weight.
+
+    :raises ConfigError: a weight is not a number.
+    """
     name, equals, weight = item.partition("=")
     try:
         return name, float(weight) if equals else 1.0

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
 from datamask import extensions
 from datamask.certificate_words import describe
-from datamask.config import ResolvedSelect, Select, load_config, resolve
+from datamask.config import Select, load_config, resolve
 from datamask.errors import ConfigError
-
-if TYPE_CHECKING:
-    from datamask.selection.candidates import PoolFile
-    from datamask.selection.problem.problem import Selection
 
 
 def select(
@@ -71,8 +67,11 @@ def select(
 ) -> None:
     """Select from one file of embedded, scored documents."""
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
-    from datamask.devices import pick_device
-    from datamask.selection.candidates import TOKENS, columns_of, read_pool, write_mask
+    import numpy as np
+
+    from datamask.selection.arrays import select_from
+    from datamask.selection.candidates import TOKENS, columns_of, quality_weight, read_pool, write_mask
+    from datamask.selection.near_duplicates import find_repeats
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
@@ -80,11 +79,15 @@ def select(
         given["semantic_duplicates"] = None
     asked = load_config(config, set_ or []).select
     settings = resolve(asked, given, words=False, tokens=TOKENS in columns_of(input_))
-    pick_device(settings.device)  # before a large file is read
-    pool = read_pool(input_, settings, quality or ["quality_score"])
-    found, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
-    facts = {"input": input_, "output": output, **facts}
-    write_mask(output, pool, found, {name: facts[name] for name in facts if name != "seconds"})
+    weights = dict(map(quality_weight, quality or ["quality_score"]))
+    chunk_id, pool = read_pool(input_, settings, weights)
+    keep = np.arange(len(pool))
+    if settings.semantic_duplicates is not None:
+        score = pool.quality @ list(weights.values())
+        keep = np.flatnonzero(~find_repeats(pool, score, settings.semantic_duplicates, settings.seed))
+    found = select_from(pool.take(keep), settings, None if quiet else _Report()).placed(keep, len(pool))
+    facts = {"input": input_, "output": output, **found.facts(), "semantic_duplicates": len(pool) - len(keep)}
+    write_mask(output, chunk_id, found, {name: facts[name] for name in facts if name != "seconds"})
     print(json.dumps(facts) if json_ else _summary(facts, settings.calibrate))
 
 
@@ -98,34 +101,6 @@ class _Report:
         if time.monotonic() - self.last >= 1:
             self.last = time.monotonic()
             print("  ".join(f"{name} {value:.6g}" for name, value in record.items()), file=sys.stderr, flush=True)
-
-
-def _run(
-    pool: PoolFile, settings: ResolvedSelect, report: Callable[[Mapping[str, float]], None]
-) -> tuple[Selection, dict[str, Any]]:
-    """The selection from the whole file, and its facts. Near-duplicates are left out before the solver runs."""
-    import numpy as np
-
-    from datamask.selection.arrays import select as select_arrays
-    from datamask.selection.near_duplicates import find_repeats
-
-    count = len(pool.quality)
-    keep = np.arange(count)
-    if settings.semantic_duplicates is not None:
-        score = pool.quality @ np.asarray(pool.quality_weights)
-        repeats = find_repeats(pool.features, score, settings.semantic_duplicates, settings.seed, settings.device)
-        keep = np.flatnonzero(~repeats)
-    found = select_arrays(
-        pool.features[keep],
-        pool.quality[keep],
-        tokens=None if pool.tokens is None else pool.tokens[keep],
-        groups={name: values[keep] for name, values in pool.groups.items()},
-        quality_weights=pool.quality_weights,
-        settings=settings,
-        progress=report,
-    )
-    left_out = {"documents": count, "semantic_duplicates": count - len(keep)}
-    return found.placed(keep, count), {**found.facts(), **left_out}
 
 
 def _summary(facts: Mapping[str, Any], calibrated: bool) -> str:

@@ -69,9 +69,9 @@ class Iteration(ABC, Generic[Found]):
     def step(self) -> None:
         """Makes a step and evaluates where it ends; sets `stuck` if there is none to make."""
 
-    @abstractmethod
     def terminate(self) -> bool:
-        """Whether what was found is good enough."""
+        """Whether what was found is good enough; False where all steps are made."""
+        return False
 
     @abstractmethod
     def postprocess(self) -> Found:
@@ -93,7 +93,3 @@ class PoolDriver(Iteration[Draft]):
         constant = self.problem.objective.constant
         self.history.append({"step": len(self.history), **{name: value + constant for name, value in step.items()}})
         self.progress(self.history[-1])
-
-    def terminate(self) -> bool:
-        """False: the one step is made."""
-        return False

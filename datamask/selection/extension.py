@@ -30,21 +30,11 @@ from datamask import storage
 from datamask.config import BUDGETS, Config
 from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
+from datamask.selection import stage
 from datamask.selection.candidates import CandidateGroup
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, SOFT, CoverRounds, can_cover, solve_fractions
 from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
-from datamask.selection.stage import (
-    GatheredCorpus,
-    SelectionFacts,
-    SelectionRun,
-    decided_by,
-    gather_groups,
-    mask_place,
-    publish_prices,
-    with_their_atoms,
-    write_groups,
-)
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
@@ -73,21 +63,21 @@ def extend_prices(
     :raises MustSolve: the new documents cannot be selected beside the others; `learn_prices` can select from all.
     """
     _check(config, "selected beside what stays")
-    ordered = with_their_atoms(all_files, config, work)
+    ordered = stage.with_their_atoms(all_files, config, work)
 
-    def decide(state: SelectionRun) -> SelectionFacts:
+    def decide(state: stage.SelectionRun) -> stage.SelectionFacts:
         known = _known(config, work, prices, ordered)
         if not known:
             raise MustSolve("the saved prices have decided on none of these shards as they are now")
-        corpus = gather_groups(ordered, state, maps)
+        corpus = stage.gather_groups(ordered, state, maps)
         kept = _standing(corpus, {name: path for name, (path, _) in known.items()}, state, maps)
         made = _select_beside(corpus, kept, prices.facts["scales"], config, state, maps, known)
         rows = {row[0]: row for row in made.rows} | {name: row for name, (_, row) in known.items()}
         in_order = [rows[files.shard.name] for files in ordered]
         by = sorted({row[3] for row in in_order})
-        return SelectionFacts(in_order, {**prices.facts, **made.facts, "decided_by": by})
+        return stage.SelectionFacts(in_order, {**prices.facts, **made.facts, "decided_by": by})
 
-    return publish_prices(ordered, config, work, ["beside", prices.key], decide)
+    return stage.publish_prices(ordered, config, work, ["beside", prices.key], decide)
 
 
 def _known(
@@ -95,13 +85,13 @@ def _known(
 ) -> dict[str, tuple[str, tuple[str, int, int, str]]]:
     """The shards whose decisions stand, by name: the mask's path, and the row of the prices."""
     table = storage.read_table(prices.path)
-    by = decided_by(prices.path, prices.key)
+    by = stage.decided_by(prices.path, prices.key)
     columns = (table[name].to_pylist() for name in ("shard", "candidates", "selected"))
     before = {row[0]: (*row, by.get(row[0], prices.key)) for row in zip(*columns, strict=True)}
     found = {}
     for files in ordered:
         if row := before.get(files.shard.name):
-            path, key = mask_place(files, config, work, row[3])
+            path, key = stage.mask_place(files, config, work, row[3])
             if storage.find_output(path, key):
                 found[files.shard.name] = path, row
     return found
@@ -125,24 +115,24 @@ def refill_prices(
     :raises MustSolve: the choice cannot stay: it is not of coverage, or a limit would be broken.
     """
     _check(config, "filled again")
-    ordered = with_their_atoms(all_files, config, work)
+    ordered = stage.with_their_atoms(all_files, config, work)
     in_tokens = config.selection.in_tokens
     spent = decided.tokens if in_tokens else decided.selected
     budget = {"budget_tokens" if in_tokens else "budget_documents": spent}
     select = config.select.model_copy(update={**dict.fromkeys(BUDGETS), **budget})
     as_spent = config.model_copy(update={"select": select})
 
-    def decide(state: SelectionRun) -> SelectionFacts:
-        corpus = gather_groups(ordered, state, maps)
+    def decide(state: stage.SelectionRun) -> stage.SelectionFacts:
+        corpus = stage.gather_groups(ordered, state, maps)
         names = [files.shard.name for files in ordered]
         paths = {name: storage.join(decided.path, "decisions", f"{name}.parquet") for name in names}
         there = {name: path for name, path in paths.items() if storage.exists(path)}
         kept = _competing(_standing(corpus, there, state, maps), spent, in_tokens, state.folder)
         made = _select_beside(corpus, kept, decided.certificate["scales"], as_spent, state, maps)
         before = {name: value for name, value in decided.certificate.items() if name not in ("prices", "continues")}
-        return SelectionFacts(made.rows, {**before, **made.facts, "decided_by": [state.key]})
+        return stage.SelectionFacts(made.rows, {**before, **made.facts, "decided_by": [state.key]})
 
-    return publish_prices(ordered, config, work, ["refilled by what fits", decided.key], decide)
+    return stage.publish_prices(ordered, config, work, ["refilled by what fits", decided.key], decide)
 
 
 def _check(config: Config, how: str) -> None:
@@ -153,14 +143,14 @@ def _check(config: Config, how: str) -> None:
 
 
 def _select_beside(
-    corpus: GatheredCorpus,
+    corpus: stage.GatheredCorpus,
     kept: Sequence[Handed],
     scales: Mapping[str, Mapping[str, float]],
     config: Config,
-    state: SelectionRun,
+    state: stage.SelectionRun,
     maps: Mapper,
     stay: Collection[str] = (),
-) -> SelectionFacts:
+) -> stage.SelectionFacts:
     """`StandingRounds` of a corpus, written but for the shards that stay. kept: of each group, see there."""
     present = [(group, own) for group, own in zip(corpus.candidates, kept, strict=True) if len(group)]
     if not present:
@@ -170,21 +160,23 @@ def _select_beside(
         found = StandingRounds(groups, stays, scales, config, state.folder, maps).run()
     except UndecidedTooFew as error:
         raise MustSolve(FAR) from error
-    rows = write_groups(corpus, found.decided, state, maps, stay)
-    return SelectionFacts([(*row, state.key) for row in rows], found.facts)
+    rows = stage.write_groups(corpus, found.decided, state, maps, stay)
+    return stage.SelectionFacts([(*row, state.key) for row in rows], found.facts)
 
 
 # ---------------------------------------------------------------- what stands
 
 
-def _standing(corpus: GatheredCorpus, paths: Mapping[str, str], state: SelectionRun, maps: Mapper) -> list[Handed]:
+def _standing(
+    corpus: stage.GatheredCorpus, paths: Mapping[str, str], state: stage.SelectionRun, maps: Mapper
+) -> list[Handed]:
     """What stands of each group. paths: by the shards' names."""
     files_of = [tuple(paths.get(files.shard.name, "") for files in shards) for shards in corpus.groups]
     items = list(zip(range(len(files_of)), corpus.candidates, files_of, strict=True))
     return maps(read_standing, state, items, corpus.rows)
 
 
-def read_standing(state: SelectionRun, item: tuple[int, CandidateGroup, tuple[str, ...]]) -> Handed:
+def read_standing(state: stage.SelectionRun, item: tuple[int, CandidateGroup, tuple[str, ...]]) -> Handed:
     """Map: of a group's candidates (n,) which are new, and of the others which are selected, their p and price.
 
     item: the group's number, the group, and the files of its shards' masks, or of a release's decisions ("": the shard
@@ -276,19 +268,15 @@ class StandingRounds(CoverRounds):
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
-        before = [
-            self.hand(f"before-{place}", at=np.zeros(0, np.int64), inside=self._p_before(place))
-            for place in range(len(self.groups))
-        ]
+        places, nothing = range(len(self.groups)), np.zeros(0, np.int64)
+        before = self.hand_each("before", at=(nothing for _ in places), inside=map(self._p_before, places))
         self.begin(self.descend(self.state_of("before", before), SOFT[-2:]))
 
     def postprocess(self) -> ShardedSelection:
         """The mask, searched among the new documents."""
         self.check_optimum()
-        probability = [
-            self.hand(f"relaxed-{place}", p=self.relaxed_of(place).astype(np.float32))
-            for place in range(len(self.groups))
-        ]
+        relaxed = (self.relaxed_of(place).astype(np.float32) for place in range(len(self.groups)))
+        probability = self.hand_each("relaxed", p=relaxed)
         if self.nothing:
             state, spent = self.state_of("stays", self.stays), self.spent_before
         else:
@@ -316,12 +304,11 @@ class StandingRounds(CoverRounds):
         shares = {metric.name: settings.metrics[metric.name] for metric in self.metrics}
         weights = {name: (1 - settings.lamb) * share / sum(shares.values()) for name, share in shares.items()}
         weights |= dict.fromkeys(self.quality_names, settings.lamb / self.columns)
-
-        def span(name: str) -> tuple[float, float]:
+        spans = {}
+        for name, weight in weights.items():
             zero, scale = self.scales[name]["zero"], self.scales[name]["scale"]
-            return zero, zero + (weights[name] / scale if scale else 0.0)
-
-        self.join([span(name) for name in self.quality_names], [span(metric.name) for metric in self.metrics])
+            spans[name] = zero, zero + (weight / scale if scale else 0.0)
+        self.join(spans)
 
     def first_p(self, near: Nearest) -> list[np.ndarray]:
         """As in `CoverRounds`, the first from the old fractional optimum."""

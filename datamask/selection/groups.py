@@ -82,14 +82,13 @@ class Round:
 
 
 State = TypeVar("State", bound=Round)
+Found = Callable[[State, Group], Mapping[str, np.ndarray]]
 
 
-def hands_on(
-    name: str,
-) -> Callable[[Callable[[State, Group], Mapping[str, np.ndarray]]], Callable[[State, Group], Handed]]:
+def hands_on(name: str) -> Callable[[Found[State]], Callable[[State, Group], Handed]]:
     """A map of a round whose arrays are handed on by this name, and found where an earlier attempt handed them on."""
 
-    def made(work: Callable[[State, Group], Mapping[str, np.ndarray]]) -> Callable[[State, Group], Handed]:
+    def made(work: Found[State]) -> Callable[[State, Group], Handed]:
         @wraps(work)
         def run(state: State, group: Group) -> Handed:
             place = f"{name}-{state.name}-{group.number}"
@@ -127,14 +126,6 @@ def quality_of(shard: CandidateGroup) -> np.ndarray:
     return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1)
 
 
-class GroupDecision(NamedTuple):
-    """What was decided on a group's documents: (n,) each."""
-
-    selected: np.ndarray  # bool
-    probability: np.ndarray
-    price: np.ndarray  # of a document, not of a unit of the budget
-
-
 class Nearest(NamedTuple):
     """Documents near the cut, and what the others are."""
 
@@ -161,6 +152,11 @@ class Undecided:
 def sum_groups(found: Sequence[Handed], name: str) -> np.ndarray:
     """The sum of all groups' arrays in float64, in the groups' order, whichever worker was first."""
     return reduce(add, (each.read(name)[0].astype(np.float64) for each in found))
+
+
+def picked(parts: Iterable[np.ndarray], places: Sequence[np.ndarray]) -> np.ndarray:
+    """These places (m,) of each group's array, of one group after the other."""
+    return np.concatenate([own[at] for own, at in zip(parts, places, strict=True)])
 
 
 class GroupDriver(Iteration[ShardedSelection]):
@@ -219,6 +215,11 @@ class GroupDriver(Iteration[ShardedSelection]):
         """Hands arrays on by this name, or finds those that an interrupted run handed on."""
         return handed(self.folder, name) or hand_on(self.folder, name, **arrays)
 
+    def hand_each(self, name: str, **columns: Iterable[np.ndarray]) -> list[Handed]:
+        """Hands these arrays of each group on, by this name and the group's number."""
+        each = enumerate(zip(*columns.values(), strict=True))
+        return [self.hand(f"{name}-{number}", **dict(zip(columns, own, strict=True))) for number, own in each]
+
     # ------------------------------------------------------------ documents of a group
 
     def column(self, found: Sequence[Handed], name: str) -> Callable[[], Iterator[np.ndarray]]:
@@ -241,21 +242,15 @@ class GroupDriver(Iteration[ShardedSelection]):
         """(n,) each: the documents' lengths, and their codes in the limited columns."""
         names = [f"codes_{place}" for place in range(len(self.limits.columns))]
         codes = self.coded[group.number].read(*names) if names else []
-        shard = group.shard
-        lengths = np.asarray(shard.tokens, dtype=np.float64) if self.reads_columns else np.ones(len(shard))
-        return lengths, codes
+        tokens = group.shard.tokens if self.reads_columns else np.ones(len(group.shard))
+        return np.asarray(tokens, dtype=np.float64), codes
 
     def limits_at(self, rows: Sequence[np.ndarray]) -> Limits:
         """The corpus's limits on some documents: the places (n,) of each group's, one group after the other."""
-        if not self.reads_columns:
-            return self.limits.of(np.ones(sum(map(len, rows))), [])
         known = [self.known(group) for group in self.groups]
-        tokens = np.concatenate([tokens[at] for (tokens, _), at in zip(known, rows, strict=True)])
-        codes = [
-            np.concatenate([own[place][at] for (_, own), at in zip(known, rows, strict=True)])
-            for place in range(len(self.limits.columns))
-        ]
-        return self.limits.of(tokens, codes)
+        columns = range(len(self.limits.columns))
+        codes = [picked((own[place] for _, own in known), rows) for place in columns]
+        return self.limits.of(picked((tokens for tokens, _ in known), rows), codes)
 
     # ------------------------------------------------------------ sums and cuts
 
@@ -287,10 +282,8 @@ class GroupDriver(Iteration[ShardedSelection]):
         """
         above = prices
         if self.limits.whole:
-            files = [
-                self.hand(f"above-{name}-{group.number}", above=price - self.charge(group, dual))
-                for group, price in zip(self.groups, prices(), strict=True)
-            ]
+            pairs = zip(self.groups, prices(), strict=True)
+            files = self.hand_each(f"above-{name}", above=(price - self.charge(group, dual) for group, price in pairs))
 
             def above() -> Iterator[np.ndarray]:
                 return (found.read("above")[0] for found in files)
@@ -357,10 +350,7 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def places(self, name: str, index: Sequence[np.ndarray]) -> list[Handed]:
         """These places of each group (`at`) for a round, with no document `inside`."""
-        return [
-            self.hand(f"at-{name}-{group.number}", at=at, inside=np.zeros(len(group.shard), bool))
-            for group, at in zip(self.groups, index, strict=True)
-        ]
+        return self.hand_each(f"at-{name}", at=index, inside=(np.zeros(count, bool) for count in self.rows))
 
     def given(self, arrays: Iterable[Handed]) -> list[Group]:
         """The groups as items of a round that needs these arrays."""
@@ -414,8 +404,7 @@ class GroupDriver(Iteration[ShardedSelection]):
         left = self.own.less(near.spent)
         if not left.fits():
             raise UndecidedTooFew
-        pairs = zip(self.groups, near.at, strict=True)
-        linear = np.concatenate([self.state.linear(group.shard)[at] for group, at in pairs])
+        linear = picked((self.state.linear(group.shard) for group in self.groups), near.at)
         return Undecided(self.take(name, near.fixed), linear, left)
 
     def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
@@ -431,23 +420,19 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def finish(
         self,
-        decisions: Iterable[GroupDecision],
+        decisions: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
         statistics: Mapping[str, float],
         certificate: Certificate,
         more: Mapping[str, Any] = {},
     ) -> ShardedSelection:
-        """The selection with its facts. decisions: of each group; statistics: diversity's raw values, by name; more:
-        other facts."""
+        """The selection with its facts. decisions: of each group's documents (n,) which are selected (bool), their
+        probability, and price of a document; statistics: diversity's raw values, by name; more: other facts."""
         decided, sums, selected = [], np.zeros(self.columns), 0
         for group, (own, probability, price) in zip(self.groups, decisions, strict=True):
             sums += (self.weights(group) * own) @ quality_of(group.shard)
             selected += int(own.sum())
-            columns = {
-                "selected": own,
-                "probability": probability.astype(np.float32),
-                "price": price.astype(np.float32),
-            }
-            decided.append(hand_on(self.folder, f"decided-{group.number}", **columns))
+            numbers = {"probability": probability.astype(np.float32), "price": price.astype(np.float32)}
+            decided.append(hand_on(self.folder, f"decided-{group.number}", selected=own, **numbers))
         raw = {term.name: float(sums[term.column]) / self.size for term in self.terms} | {**statistics}
         terms = (*self.terms, *self.diversity)
         objective = self.constant + sum(term.scale * raw[term.name] for term in terms)

@@ -31,12 +31,12 @@ from datamask.maps import Handed, mapped, write_array
 from datamask.selection.calibration import make_terms
 from datamask.selection.groups import (
     Group,
-    GroupDecision,
     GroupDriver,
     Round,
     ShardedSelection,
     Undecided,
     hands_on,
+    picked,
     quality_of,
     sum_groups,
     weights_of,
@@ -54,14 +54,6 @@ from datamask.selection.solvers.quadratic import Quadratic, prepare, priced, rou
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
 SOLVES = 2  # rounds of marginals and solve
 LEARNING_STEPS = 40  # steps of the ascent on the sample at most
-
-
-class Sample(NamedTuple):
-    """The `SAMPLE` documents whose features have the least hashes, in the order of these."""
-
-    features: np.ndarray  # (n, d)
-    weights: np.ndarray  # (n,) what each takes of the budget
-    quality: np.ndarray  # (n, Q)
 
 
 # -- what a worker finds in a group's features, and how one solves the undecided
@@ -240,46 +232,33 @@ class MomentRounds(GroupDriver):
         self.hashes = self.column(self.laid, "hashes")
         self.sampled = self.sample(SAMPLE, self.ones)
         taken = self.take("sample", self.places("sample", self.sampled))
-        pairs = list(zip(self.groups, self.sampled, strict=True))
-        self.order = np.argsort(
-            np.concatenate([own[at] for own, at in zip(self.hashes(), self.sampled, strict=True)]), kind="stable"
-        )
-        sample = Sample(
-            np.concatenate([each.read("features")[0] for each in taken])[self.order],
-            np.concatenate([self.weights(group)[at] for group, at in pairs])[self.order],
-            np.concatenate([quality_of(group.shard)[at] for group, at in pairs])[self.order],
-        )
-        self.learn(sample)
+        self.order = np.argsort(picked(self.hashes(), self.sampled), kind="stable")
+        features = np.concatenate([each.read("features")[0] for each in taken])[self.order]
+        weights = picked(map(self.weights, self.groups), self.sampled)[self.order]
+        quality = picked((quality_of(group.shard) for group in self.groups), self.sampled)[self.order]
+        self.learn(features, weights, quality)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
         # the bound; with 60 % as near as with all in memory.
         budget_takes = int(np.ceil(self.size * self.count / self.total))
         room = ROOM_BYTES if self.given_room is None else self.given_room
-        self.room = max(budget_takes, room // (2 * sample.features.shape[1]))
+        self.room = max(budget_takes, room // (2 * features.shape[1]))
         self.steps = SOLVES
 
-    def learn(self, sample: Sample) -> None:
+    def learn(self, features: np.ndarray, weights: np.ndarray, quality: np.ndarray) -> None:
         """The terms; and the moments and dual prices at which to price first, from the solution of the sample, which
-        stands for the corpus."""
+        stands for the corpus: the `SAMPLE` documents whose features have the least hashes, in the order of these."""
         limits = self.limits_at(self.sampled).at(self.order)
         spans = self.spans() if self.settings.calibrate else []
-        size, share = limits.size, float(sample.weights.sum() / self.total)
-        pool = Pool(sample.features, sample.quality, device=self.device)
-        problem = Problem(
-            pool,
-            self.settings,
-            self.unit,
-            size * share,
-            torch.from_numpy(sample.weights).to(pool.device),
-            limits.sample(np.arange(len(sample.weights)), share),
-            partial(make_terms, spans=spans),
-            copies=1 / share,
-        )
+        size, share = limits.size, float(weights.sum() / self.total)
+        pool, ends = Pool(features, quality, device=self.device), limits.sample(np.arange(len(weights)), share)
+        given = self.settings, self.unit, size * share, torch.from_numpy(weights).to(pool.device), ends
+        problem = Problem(pool, *given, partial(make_terms, spans=spans), copies=1 / share)
         self.terms, self.diversity = problem.objective.quality, problem.objective.diversity
         self.state = replace(self.state, terms=self.terms, diversity=self.diversity)
         small = Quadratic(
             [prepare(metric, pool) for metric in self.state.metrics],
             [c / share**2 for c in self.state.coefficients],
-            torch.from_numpy(scaled_quality(self.terms, sample.quality)) / size / share,
+            torch.from_numpy(scaled_quality(self.terms, quality)) / size / share,
             Feasible(problem.limits),
         )
         start = small.feasible.uniform()
@@ -291,10 +270,7 @@ class MomentRounds(GroupDriver):
     def step(self) -> None:
         """Solves the documents next to the cut at the last prices."""
         name = f"{self.done}"
-        counts = (
-            self.hand(f"counts-{name}-{group.number}", multiplicity=own)
-            for group, own in zip(self.groups, self._counts(), strict=True)
-        )
+        counts = self.hand_each(f"counts-{name}", multiplicity=self._counts())
         at = replace(self.state, name=name, moments=on_device("cpu", self.moments))
         found = self.maps(measure_marginal_values, at, self.given(counts), self.rows)
         values = self.reduced(f"marginal-{name}", self.column(found, "marginal"), self.dual)
@@ -304,31 +280,20 @@ class MomentRounds(GroupDriver):
         for step in solved.history:
             self.note(step)
         self.moments, self.dual = solved.moments, solved.dual
-        self.chosen = [
-            self.hand(
-                f"chosen-{name}-{place}",
-                selected=self.of_group(place, solved.chosen),
-                probability=self.of_group(place, solved.probability.astype(np.float32)),
-            )
-            for place in range(len(self.groups))
-        ]
-
-    def terminate(self) -> bool:
-        """False: every solve corrects the prices."""
-        return False
+        places, probability = range(len(self.groups)), solved.probability.astype(np.float32)
+        self.chosen = self.hand_each(
+            f"chosen-{name}",
+            selected=(self.of_group(place, solved.chosen) for place in places),
+            probability=(self.of_group(place, probability) for place in places),
+        )
 
     def postprocess(self) -> ShardedSelection:
         """The last solve's mask, and a bound at its fractional optimum."""
         relaxed, level = self.solved.relaxed, self.solved.level
         self.check_limits(self.solved.chosen)
-        thresholds = (
-            self.hand(
-                f"last-{group.number}",
-                selected=found.read("selected")[0],
-                thresholds=level + self.charge(group, self.dual),
-            )
-            for group, found in zip(self.groups, self.chosen, strict=True)
-        )
+        masks = (found.read("selected")[0] for found in self.chosen)
+        above = (level + self.charge(group, self.dual) for group in self.groups)
+        thresholds = self.hand_each("last", selected=masks, thresholds=above)
         state = replace(self.state, moments=on_device("cpu", relaxed.best), chosen=self.moments)
         measured = self.maps(measure_selection, state, self.given(thresholds), self.rows)
         summed = math.fsum(
@@ -348,10 +313,10 @@ class MomentRounds(GroupDriver):
                 sums = (torch.from_numpy(sum_groups(measured, f"sums_{place}_{side}")) for side in range(2))
                 exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *sums)
 
-        def decisions() -> Iterator[GroupDecision]:
+        def decisions() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for group, done, found in zip(self.groups, measured, self.chosen, strict=True):
                 selected, probability = found.read("selected", "probability")
-                yield GroupDecision(selected, probability, done.read("price")[0] * self.weights(group))
+                yield selected, probability, done.read("price")[0] * self.weights(group)
 
         return self.finish(decisions(), {**raw, **exact}, Certificate(bound, relaxed.value + self.constant))
 
@@ -360,10 +325,8 @@ class MomentRounds(GroupDriver):
         if self.chosen:
             yield from (found.read("selected")[0].astype(np.float64) for found in self.chosen)
             return
-        ends = np.cumsum(list(map(len, self.sampled)))[:-1]
-        for group, at, own in zip(
-            self.groups, self.sampled, np.split(self.multiplicity[np.argsort(self.order)], ends), strict=True
-        ):
-            counts = np.zeros(len(group.shard))
+        of_groups = np.split(self.multiplicity[np.argsort(self.order)], np.cumsum(list(map(len, self.sampled)))[:-1])
+        for count, at, own in zip(self.rows, self.sampled, of_groups, strict=True):
+            counts = np.zeros(count)
             counts[at] = own
             yield counts

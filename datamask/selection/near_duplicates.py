@@ -9,13 +9,10 @@ SemDeDup's own statistic M. `find_repeats` takes near-duplicates out of a pool b
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from datamask.devices import pick_device
 from datamask.encoders.clusters import SAMPLE, nearest_centroids, spherical_kmeans
 from datamask.selection.problem.pool import BLOCK_ROWS, Pool
 
@@ -24,10 +21,13 @@ PROBES = 2  # nearest clusters in which a document is compared
 BF16_MARGIN = 0.01  # bfloat16 rounds each factor by at most 2⁻⁹: a product of unit rows is off by less than this
 
 
-def fit_centroids(pool: Pool, clusters: int, generator: torch.Generator) -> Tensor:
-    """Unit centroids (clusters, d), fitted on a random sample of the pool."""
+def cluster_pool(pool: Pool, clusters: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Unit centroids (clusters, d), fitted on a random sample of the pool, and the numbers (N, probes) of those nearest
+    to each document."""
+    generator = torch.Generator().manual_seed(seed)
     sample = torch.randperm(len(pool), generator=generator)[: SAMPLE * clusters].sort().values
-    return spherical_kmeans(pool.rows(sample), clusters, generator)
+    centroids = spherical_kmeans(pool.rows(sample), clusters, generator)
+    return centroids, torch.cat([nearest_centroids(rows, centroids, probes) for _, rows in pool.blocks()])
 
 
 def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:
@@ -86,23 +86,16 @@ def _greatest(part: Tensor, rows: Tensor, numbers: Tensor) -> Tensor:
     return best
 
 
-def find_repeats(features: Any, quality: np.ndarray, epsilon: float, seed: int, device: str = "cpu") -> np.ndarray:
-    """(N,) bool: documents whose cosine to a better one that stays exceeds 1 − ε. features: (N, d); quality: (N,).
-
-    The better one has the greater quality; ties, the lower row number.
-
-    :raises InputError: a row is not finite or all zero, or the shapes do not fit.
-    """
-    pool = Pool(features, quality, device=pick_device(device))
+def find_repeats(pool: Pool, quality: np.ndarray, epsilon: float, seed: int) -> np.ndarray:
+    """(N,) bool: documents whose cosine to a better one that stays exceeds 1 − ε. The better one has the greater
+    quality (N,); ties, the lower row number."""
     best_first = torch.from_numpy(np.argsort(-quality, kind="stable"))
     clusters = -(-len(pool) // CLUSTER_DOCUMENTS)
     gone = torch.zeros(len(pool), dtype=torch.bool)
     if clusters == 1:
         members = torch.zeros(len(pool), 1, dtype=torch.int64)
     else:
-        generator = torch.Generator().manual_seed(seed)
-        centroids = fit_centroids(pool, clusters, generator)
-        members = torch.cat([nearest_centroids(rows, centroids, PROBES).cpu() for _, rows in pool.blocks()])
+        members = cluster_pool(pool, clusters, PROBES, seed)[1].cpu()
     for cluster in range(clusters):
         mine = best_first[(members[best_first] == cluster).any(1)]
         if len(mine):

@@ -11,7 +11,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -67,7 +68,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 
     :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
         item, more as `moment_rounds` and `cover.cover_shards` say.
-    :raises InputError: no candidates, or the budget or a limit asks for more than there is.
+    :raises InputError: no candidates, the budget or a limit asks for more than there is, or what coverage holds of all
+        candidates does not fit into the memory of one process.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
     ordered = with_their_atoms(all_files, config, work)
@@ -77,7 +79,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 # ---------------------------------------------------------------- rounds
 
 
-class SelectionRun(NamedTuple):
+@dataclass(frozen=True)
+class SelectionRun:
     """The state of every round: settings, the work folder, the rounds' own folder, and the prices' key."""
 
     config: Config
@@ -130,21 +133,16 @@ def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> 
     covers = any(name.startswith("coverage-") for name in settings.metrics)
     numbers = numbers_of(settings, held_words(ordered) if reads_words(settings) else 0, total) if covers else 0
     able = can_cover(settings) if covers else can_sum_moments(settings)
-    if (total <= JOINT_DOCUMENTS and numbers <= JOINT_NUMBERS) or not able:
-        return _jointly(ordered, state, maps, numbers)
-    corpus = gather_groups(ordered, state, maps)
-    present = [group for group in corpus.candidates if len(group)]
-    if not present or (sum(map(len, present)) <= JOINT_DOCUMENTS and not covers):
-        return _jointly(ordered, state, maps, numbers)
-    try:
-        found = (CoverRounds if covers else MomentRounds)(present, state.config, state.folder, maps).run()
-    except UndecidedTooFew:
-        return _jointly(ordered, state, maps, numbers)
-    return SelectionFacts(write_groups(corpus, found.decided, state, maps), _described(found.facts, state))
-
-
-def _described(facts: Mapping[str, Any], state: SelectionRun) -> dict[str, Any]:
-    return {"scope": "corpus", **state.config.selection.facts(), **facts}
+    if able and (total > JOINT_DOCUMENTS or numbers > JOINT_NUMBERS):
+        corpus = gather_groups(ordered, state, maps)
+        present = [group for group in corpus.candidates if len(group)]
+        if present and (covers or sum(map(len, present)) > JOINT_DOCUMENTS):
+            with suppress(UndecidedTooFew):
+                found = (CoverRounds if covers else MomentRounds)(present, state.config, state.folder, maps).run()
+                facts = {"scope": "corpus", **settings.facts(), **found.facts}
+                return SelectionFacts(write_groups(corpus, found.decided, state, maps), facts)
+    check_room(numbers, settings)
+    return maps(solve_all_candidates, state, [tuple(ordered)], rest=True)[0]
 
 
 class GatheredCorpus(NamedTuple):
@@ -177,12 +175,6 @@ def write_groups(
     return [row for rows in maps(write_decisions, state, decided, corpus.rows) for row in rows]
 
 
-def _jointly(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper, numbers: int) -> SelectionFacts:
-    """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
-    check_room(numbers, state.config.selection)
-    return maps(solve_all_candidates, state, [tuple(ordered)], rest=True)[0]
-
-
 def solve_all_candidates(state: SelectionRun, ordered: tuple[ShardFiles, ...]) -> SelectionFacts:
     """All candidates as one problem, on one worker."""
     with share_part(0, 0.03):
@@ -191,7 +183,7 @@ def solve_all_candidates(state: SelectionRun, ordered: tuple[ShardFiles, ...]) -
         decided, facts = select_jointly(group, state.config.selection)
     with share_part(0.97, 1):
         rows = write_decisions(state, Decided(ordered, Handed(arrays=decided)))
-    return SelectionFacts(rows, _described(facts, state))
+    return SelectionFacts(rows, {"scope": "corpus", **state.config.selection.facts(), **facts})
 
 
 def select_jointly(group: CandidateGroup, settings: ResolvedSelect) -> tuple[Arrays, dict[str, Any]]:

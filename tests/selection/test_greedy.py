@@ -9,7 +9,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
 from datamask.selection.calibration import make_problem
-from datamask.selection.paper.facility import GraphCoverage, Neighbours
+from datamask.selection.paper.facility import GraphCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers.relaxation import rank_incrementally
@@ -33,7 +33,7 @@ def test_lazy_greedy_gives_apricots_ranking_and_gains():
     unit = torch.nn.functional.normalize(torch.from_numpy(digits), dim=1)
     kernel = (unit @ unit.T) ** 2
     similarity, index = kernel.sort(dim=1, descending=True, stable=True)
-    graph = GraphCoverage(Neighbours(index, similarity, torch.zeros(len(digits), dtype=torch.float64)))
+    graph = GraphCoverage(index, similarity, torch.zeros(len(digits), dtype=torch.float64))
     found = graph.greedy(np.zeros(len(digits)), 1.0, Limits(np.ones(len(digits)), 100.0))[:100]
     assert found.tolist() == [int(number) for number in RANKING.split()]
     covered = torch.stack([kernel[:, found[: picks + 1]].amax(dim=1).sum() for picks in range(100)])

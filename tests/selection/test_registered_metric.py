@@ -18,7 +18,6 @@ import torch
 from datamask import extensions, select
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError
-from datamask.selection import metric_names
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import read_pool
 from datamask.selection.problem.pool import Pool, in_order_of_content
@@ -123,7 +122,8 @@ def everything(features: np.ndarray, quality: np.ndarray, settings: Select) -> t
 
 
 def test_registered_names_are_listed() -> None:
-    assert metric_names() == [*extensions.BUILT_IN["metric"], "absent", "dispersion", "domains", "empty", "volume"]
+    own = ["absent", "dispersion", "domains", "empty", "volume"]
+    assert extensions.extension_names("metric") == [*extensions.BUILT_IN["metric"], *own]
     with pytest.raises(ConfigError, match="unknown algorithm 'dispersal'; valid: .*dispersion.*volume"):
         select(*documents(12), algorithm="dispersal")
 
@@ -224,7 +224,7 @@ def test_the_command_reads_a_metrics_column(tmp_path: Path) -> None:
     columns = {"chunk_id": np.arange(60), "quality_score": quality, "feature_arr": list(features)}
     pq.write_table(pa.table({**columns, "domain": ["a", *["b"] * 9] * 6}), tmp_path / "in.parquet")
     settings = resolve(Select(algorithm="domains", solver="direct", select_ratio=0.1))
-    pool = read_pool(str(tmp_path / "in.parquet"), settings)
+    _, pool = read_pool(str(tmp_path / "in.parquet"), settings)
     assert list(pool.groups) == ["domain"] and list(pool.groups["domain"][:3]) == ["a", "b", "b"]
     assert select(pool.features, pool.quality, groups=pool.groups, settings=settings).selected.sum() == 6
 

@@ -191,7 +191,7 @@ def test_fractional_facility_location_is_concave_and_right_at_masks(neighbours):
     """On a truncated graph too: at a mask what covers each document, between masks below every tangent."""
     generator = np.random.default_rng(0)
     pool = Pool(generator.standard_normal((40, 5)), np.zeros(40))
-    graph = GraphCoverage(nearest(pool, neighbours))
+    graph = GraphCoverage(*nearest(pool, neighbours))
     chosen = torch.from_numpy(generator.random((30, 40)) < 0.2)
     fractional = torch.from_numpy(generator.random((30, 40)))
     for mask in chosen:

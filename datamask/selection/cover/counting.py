@@ -36,13 +36,6 @@ NAMED = 20  # leaked documents that the facts name at most
 BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (measured)
 
 
-def schema_of(buckets: int) -> pa.Schema:
-    """The file's columns."""
-    number = pa.from_numpy_dtype(index_type(buckets))
-    columns = [("chunk_id", pa.int64()), ("bucket", pa.list_(number)), ("count", pa.list_(pa.uint32()))]
-    return pa.schema([*columns, ("leak", pa.string())])
-
-
 def reads_words(settings: ResolvedSelect) -> bool:
     """Whether these settings need the stage."""
     return bool({"coverage-ngrams", "coverage-target"} & set(settings.metrics))
@@ -103,7 +96,9 @@ def count_shard(
         return found
     scan = _scan(target) if target else None
     facts: dict[str, Any] = {"documents": 0, "leaks": 0, "buckets": buckets}
-    schema = schema_of(buckets)
+    number = pa.from_numpy_dtype(index_type(buckets))
+    columns = [("chunk_id", pa.int64()), ("bucket", pa.list_(number)), ("count", pa.list_(pa.uint32()))]
+    schema = pa.schema([*columns, ("leak", pa.string())])
     seen = np.zeros(len(scan.frequent) if scan else 0, bool)
 
     def tables() -> Iterator[pa.Table]:
@@ -112,15 +107,13 @@ def count_shard(
             ids, first = batch.documents.rows["chunk_id"], 0
             for single, pair, document, count in hashed_words(batch.documents.rows["text"]):
                 counts = counted(single, pair, document, count, buckets)
-                leak = np.full(count, -1)
+                names: list[str | None] = [None] * count
                 if scan is not None:
                     leak, here = scan.look(single, document, count)
                     seen |= here
-                names = (
-                    [scan.target.names[number] if number >= 0 else None for number in leak] if scan else [None] * count
-                )
+                    names = [scan.target.names[number] if number >= 0 else None for number in leak]
+                    facts["leaks"] += int((leak >= 0).sum())
                 facts["documents"] += count
-                facts["leaks"] += int((leak >= 0).sum())
                 starts = pa.array(counts.indptr.astype(np.int32))
                 yield pa.table(
                     [
@@ -144,10 +137,7 @@ def read_ngrams(path: str, rows: np.ndarray, buckets: int = BUCKETS) -> csr_arra
     table = storage.read_table(path, ["bucket", "count"]).combine_chunks()
     if not table.num_rows:
         return csr_array((0, buckets), dtype=np.float32)
-    column = table["bucket"].combine_chunks() if isinstance(table["bucket"], pa.ChunkedArray) else table["bucket"]
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    counts = table["count"].combine_chunks()
-    counts = counts.chunk(0) if isinstance(counts, pa.ChunkedArray) else counts
+    column, counts = (table[name].chunk(0) for name in ("bucket", "count"))
     starts = column.offsets.to_numpy().astype(np.int64)
     index = column.values.to_numpy()[starts[0] : starts[-1]]
     value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -33,30 +33,13 @@ from scipy.optimize import Bounds, minimize
 from datamask.config import ResolvedSelect
 from datamask.devices import pick_device
 from datamask.maps import Handed, mapped, write_array
-from datamask.selection.cover.atoms import (
-    JUDGED,
-    NEAREST,
-    AtomRows,
-    Atoms,
-    bend_column,
-    beside,
-    counted_words,
-    kernel,
-    least_hashes,
-    quality_ranges,
-    saturates,
-    targets_of,
-    weighs_documents,
-    word_rows,
-    word_worth,
-)
+from datamask.selection.cover import atoms
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.groups import (
     Group,
-    GroupDecision,
     GroupDriver,
     Nearest,
     ReducedPrices,
@@ -65,6 +48,7 @@ from datamask.selection.groups import (
     Undecided,
     UndecidedTooFew,
     hands_on,
+    picked,
     quality_of,
     sum_groups,
     weights_of,
@@ -113,7 +97,7 @@ def can_cover(settings: ResolvedSelect) -> bool:
 def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     """How many numbers all rows of atoms hold. words: each document's distinct n-grams, summed over all documents."""
     embedded = "coverage-embedding" in settings.metrics
-    return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * NEAREST * documents
+    return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * atoms.NEAREST * documents
 
 
 # ---------------------------------------------------------------- what a worker does with a group
@@ -139,8 +123,8 @@ def sample_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
-    least = least_hashes(hashes, max(anchors, JUDGED))
-    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[:JUDGED]]}
+    least = atoms.least_hashes(hashes, max(anchors, atoms.JUDGED))
+    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[: atoms.JUDGED]]}
     return dict(hashes=hashes, least=hashes[least], **kept)
 
 
@@ -152,20 +136,21 @@ def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
     the states (S, J) of random selections and what these spend (S,).
     """
     settings = state.settings
-    blocks: list[AtomRows] = []
+    blocks: list[atoms.AtomRows] = []
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
-        blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
+        blocks.append(atoms.kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
     weights = weights_of(settings, group.shard)
     if settings.metrics.keys() != {"coverage-embedding"}:
-        blocks += word_rows(settings, group.shard.ngrams(), weights)
-    rows = reduce(beside, blocks)
+        blocks += atoms.word_rows(settings, group.shard.ngrams(), weights)
+    rows = reduce(atoms.beside, blocks)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
     by = np.zeros(0)
     if state.ranges is not None:
         quality = quality_of(group.shard)
-        by = rows.state(weights * word_worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
+        alike = np.full(quality.shape[1], 1 / quality.shape[1])
+        by = rows.state(weights * atoms.word_worth(quality, alike, state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
     return {
         "length": np.diff(rows.start).astype(np.int32),
@@ -173,7 +158,7 @@ def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
         "worth": by,
         "random": np.stack([rows.state(weights * chosen) for chosen in drawn]),
         "spent": drawn @ weights,
-        "bend": np.array(bend_column(settings, rows.width, blocks[-1].width)),
+        "bend": np.array(atoms.bend_column(settings, rows.width, blocks[-1].width)),
     }
 
 
@@ -195,9 +180,9 @@ def price_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
 
 
-def _laid(state: Covering, number: int) -> AtomRows:
+def _laid(state: Covering, number: int) -> atoms.AtomRows:
     start, index, value = (mapped(_part(state, number, part)) for part in ("start", "index", "value"))
-    return AtomRows(start, index, value, state.width)
+    return atoms.AtomRows(start, index, value, state.width)
 
 
 def _part(state: Covering, number: int, part: str) -> str:
@@ -214,15 +199,15 @@ class CoverPart(Undecided):
     joint: SummedCoverage  # without rows
     p: np.ndarray | None = None  # (m,) the start
 
-    def concave(self, size: float) -> tuple[Concave, SummedCoverage]:
-        """The part as a concave problem, and its coverage with the rows read into memory. size: the whole budget."""
+    def concave(self, size: float) -> Concave:
+        """The part as a concave problem, its coverage's rows read into memory. size: the whole budget."""
         held = sum_groups(self.taken, "state")
         joint = replace(self.joint, rows=read_rows(self.taken, self.joint.rows.width), held=held)
         linear, feasible = torch.from_numpy(self.linear), Feasible(self.limits)
-        return Concave([joint], [1.0], linear, feasible, size, [held], self.offset), joint
+        return Concave([joint], [1.0], linear, feasible, size, [held], self.offset)
 
 
-def read_rows(taken: Sequence[Handed], width: int) -> AtomRows:
+def read_rows(taken: Sequence[Handed], width: int) -> atoms.AtomRows:
     """The rows of atoms that groups have handed on, read one group at a time into arrays allocated once."""
     counts = [each.read("start")[0] for each in taken]
     ends = np.cumsum([start[-1] for start in counts])
@@ -232,7 +217,7 @@ def read_rows(taken: Sequence[Handed], width: int) -> AtomRows:
         index[first:end], value[first:end] = each.read("index", "value")
         first = end
     lengths = np.concatenate([np.diff(start) for start in counts])
-    return AtomRows(np.concatenate([[0], np.cumsum(lengths)]), index, value, width)
+    return atoms.AtomRows(np.concatenate([[0], np.cumsum(lengths)]), index, value, width)
 
 
 class PartSolution(NamedTuple):
@@ -246,7 +231,7 @@ class PartSolution(NamedTuple):
 
 def solve_fractions(state: Covering, part: CoverPart) -> PartSolution:
     """The fractional optimum of a part, on one worker."""
-    concave, _ = part.concave(state.size)
+    concave = part.concave(state.size)
     feasible = concave.feasible
     start = feasible.uniform_start() if part.p is None else feasible.project(torch.from_numpy(part.p))
     history: list[dict[str, float]] = []
@@ -263,7 +248,7 @@ def search_mask(state: Covering, item: tuple[CoverPart, np.ndarray, int]) -> tup
     item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
     """
     part, price, beside_it = item
-    concave, joint = part.concave(state.size)
+    concave = part.concave(state.size)
     assert part.p is not None
     relaxed = torch.from_numpy(part.p)
     mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
@@ -272,7 +257,7 @@ def search_mask(state: Covering, item: tuple[CoverPart, np.ndarray, int]) -> tup
         scale = state.span * mask.sum() / max(mask.sum() + beside_it, 1)
         settings = state.settings
         effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
-        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
+        mask = to_mask(concave, torch.from_numpy(price), mask, scale, effort, relaxed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 
@@ -451,7 +436,7 @@ class CoverRounds(GroupDriver):
         parts = [found.read(name)[0] for found in self.sketched]
         pairs = zip(self.sketched, parts, strict=True)
         least = np.concatenate([found.read("least")[0][: len(part)] for found, part in pairs])
-        return np.concatenate(parts)[least_hashes(least, count)]
+        return np.concatenate(parts)[atoms.least_hashes(least, count)]
 
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
@@ -460,8 +445,8 @@ class CoverRounds(GroupDriver):
         if "coverage-embedding" in self.settings.metrics:
             anchors = self._of_least("rows", self.settings.coverage.anchors)
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
-        if weighs_documents(self.settings):
-            self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
+        if atoms.weighs_documents(self.settings):
+            self.state = replace(self.state, ranges=atoms.quality_ranges(self._of_least("judged", atoms.JUDGED)))
         self.hashes = self.column(self.sketched, "hashes")
         self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
@@ -471,18 +456,18 @@ class CoverRounds(GroupDriver):
         target = target_of(self.settings)
         words = total[len(anchors) :]
         if self.state.ranges is not None:
-            words = counted_words(words, sum_groups(self.laid, "worth")[len(anchors) :])
+            words = atoms.counted_words(words, sum_groups(self.laid, "worth")[len(anchors) :])
         wanted = None if target is None else target.counts(self.settings.coverage.buckets)
-        targets = targets_of(self.settings, len(anchors), words, wanted)
+        targets = atoms.targets_of(self.settings, len(anchors), words, wanted)
         bend = int(self.laid[0].read("bend")[0])
         kind = index_type(len(total))
-        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
-        atoms = Atoms(nothing, targets, bend, anchors, total / self.total)
+        nothing = atoms.AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
+        joined = atoms.Atoms(nothing, targets, bend, anchors, total / self.total)
         self.metrics: list[Coverage] = []
         for name in self.settings.metrics:
             metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
             assert isinstance(metric, Coverage)
-            metric.use_atoms(self.settings, atoms)
+            metric.use_atoms(self.settings, joined)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
 
@@ -493,10 +478,9 @@ class CoverRounds(GroupDriver):
         if sum(map(len, sample)) < 2:
             sample = self.sample(2, self.ones)
         taken = self.take("sample", self.places("sample", sample))
-        hashes = np.concatenate([own[at] for own, at in zip(self.hashes(), sample, strict=True)])
+        hashes = picked(self.hashes(), sample)
         half = hashes < np.median(hashes)
-        metric_spans = [(0.0, 1.0)] * len(self.metrics)
-        quality_spans = [(0.0, 1.0)] * self.columns
+        spans = dict.fromkeys([*self.quality_names, *settings.metrics], (0.0, 1.0))
         if settings.calibrate:
             weights, places = self.limits_at(sample).weights, (np.flatnonzero(half), np.arange(len(half)))
             items = [
@@ -506,19 +490,16 @@ class CoverRounds(GroupDriver):
             ]
             best = np.reshape(self.maps(calibrate_metric, self.state, items), (-1, 2)).tolist()
             sizes = [len(at) for at in places]
-            metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
-            quality_spans = self.spans()
-        self.join(quality_spans, metric_spans)
+            for metric, each in zip(self.metrics, best, strict=True):
+                spans[metric.name] = self._span_of(metric, sizes, each)
+            spans |= zip(self.quality_names, self.spans(), strict=True)
+        self.join(spans)
 
-    def join(self, quality_spans: Sequence[tuple[float, float]], metric_spans: Sequence[tuple[float, float]]) -> None:
-        """Joins the terms, whose (zero, one) these are, to the objective."""
+    def join(self, spans: Mapping[str, tuple[float, float]]) -> None:
+        """Joins the terms to the objective. spans: the (zero, one) of each, by name."""
         settings = self.settings
-        terms = [
-            Term(name, 0.0, *span, column=column)
-            for column, (name, span) in enumerate(zip(self.quality_names, quality_spans, strict=True))
-        ]
-        pairs = zip(self.metrics, metric_spans, strict=True)
-        diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
+        terms = [Term(name, 0.0, *spans[name], column=column) for column, name in enumerate(self.quality_names)]
+        diversity = [Term(metric.name, 0.0, *spans[metric.name], metric=metric) for metric in self.metrics]
         self.terms, self.diversity = weigh_terms(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
         self.objective_span = span_of_objective([*self.terms, *self.diversity], settings.calibrate)
         self.state = replace(self.state, terms=self.terms, span=self.objective_span)
@@ -535,7 +516,7 @@ class CoverRounds(GroupDriver):
         (half, whole), count = sizes, self.count
         if half == whole or best[1] <= best[0]:
             return zero, max(best[1], zero)
-        if metric.part == "embedding" or (metric.part == "ngrams" and saturates(self.settings)):
+        if metric.part == "embedding" or (metric.part == "ngrams" and atoms.saturates(self.settings)):
             one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
             return zero, max(one, zero)
         used = metric.t > 0
@@ -577,7 +558,7 @@ class CoverRounds(GroupDriver):
             limits = self.limits_at(self.pricing)
             share = float(limits.weights.sum()) / self.total
             self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
-        some = np.concatenate([price[at] for price, at in zip(prices(), self.pricing, strict=True)])
+        some = picked(prices(), self.pricing)
         return self.answers.answer(torch.from_numpy(some))[1].multipliers
 
     # ------------------------------------------------------------ the undecided
@@ -609,7 +590,7 @@ class CoverRounds(GroupDriver):
 
         :raises UndecidedTooFew: it breaks a limit.
         """
-        price = np.concatenate([price[at] for price, at in zip(priced.prices(), self.index, strict=True)])
+        price = picked(priced.prices(), self.index)
         beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
         [(mask, state)] = self.maps(search_mask, self.state, [(posed, price, beside_it)])
         self.check_limits(mask)
@@ -621,7 +602,7 @@ class CoverRounds(GroupDriver):
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
         [last], undecided = self.price("chosen", state), int(self.starts[-1])
         decisions = (
-            GroupDecision(chosen(place), probability(place), price * self.weights(group) / self.size)
+            (chosen(place), probability(place), price * self.weights(group) / self.size)
             for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))
         )
         bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant

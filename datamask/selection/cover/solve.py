@@ -18,6 +18,7 @@ from datamask.selection.driver import PoolDriver
 from datamask.selection.metrics.base import StateMetric, as_state
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
+from datamask.selection.problem.limits import NO_SELECTION
 from datamask.selection.problem.problem import Draft, Term
 from datamask.selection.solvers.quadratic import rounding_of
 from datamask.selection.solvers.swaps import swap_by_value
@@ -48,9 +49,10 @@ class Mixture(PoolDriver):
     def init(self) -> None:
         """The objective as a concave problem, and the tolerance."""
         problem, settings = self.problem, self.problem.settings
-        self.concave, self.joint, self.others = make_concave(problem, self.diversity, self.feasible)
+        self.concave = make_concave(problem, self.diversity, self.feasible)
+        joint = self.concave.joint
         self.objective_span = span_of_objective([*self.diversity, *problem.objective.quality], settings.calibrate)
-        rougher = self.rougher if self.joint is not None and self.joint.curves.worth else 1
+        rougher = self.rougher if joint is not None and joint.curves.worth else 1
         self.tolerance = self.accuracy * self.objective_span * rougher / max(settings.coverage.search, 1)
 
     def step(self) -> None:
@@ -63,20 +65,19 @@ class Mixture(PoolDriver):
         """The optimum rounded and improved by local search, with an upper bound."""
         with share_part(0.2, 1):
             p, price = self.found.p, self.found.price
-            mask = torch.from_numpy(self.search(self.concave, self.joint, p, price))
+            mask = torch.from_numpy(self.search(self.concave, p, price))
         at = self.concave.price(self.concave.states(mask.double()))
         return self.certified(mask, p, at)
 
-    def search(
-        self, concave: Concave, joint: SummedCoverage | None, p: torch.Tensor, price: torch.Tensor
-    ) -> np.ndarray:
+    def search(self, concave: Concave, p: torch.Tensor, price: torch.Tensor) -> np.ndarray:
         """The best mask (N,) found from a fractional optimum p (N,) at these prices (N,)."""
         settings, feasible = self.problem.settings, concave.feasible
         effort = search.Effort(search=settings.coverage.search, seed=settings.seed)
         selected = feasible.round(p, price).numpy()
         if concave.metrics:
-            selected = to_mask(concave, joint, price, selected, self.objective_span, effort, p)
-        if len(self.problem) * self.problem.pool.dimensions**2 <= TRIED and (joint is None or self.others):
+            selected = to_mask(concave, price, selected, self.objective_span, effort, p)
+        more = concave.joint is None or len(concave.metrics) > 1  # than coverage
+        if more and len(self.problem) * self.problem.pool.dimensions**2 <= TRIED:
             values = self.problem.objective.values if concave is self.concave else concave.values
             selected = swap_by_value(feasible.limits, torch.from_numpy(selected), values, concave.gradient).numpy()
         return selected
@@ -93,25 +94,16 @@ class Mixture(PoolDriver):
         return Draft(mask, p.float(), price, last["upper_bound"], last["relaxed"], tuple(self.history), repeat)
 
 
-def make_concave(
-    problem: Problem, terms: list[Term], feasible: Feasible
-) -> tuple[Concave, SummedCoverage | None, bool]:
-    """f as a concave problem, its coverages joined into one (its first metric; None without), and whether there are
-    other metrics."""
-    objective, size = problem.objective, problem.size
-    covers = [(term.scale, term.metric) for term in terms if isinstance(term.metric, Coverage)]
-    others = [(term.scale, as_state(term.metric)) for term in terms if not isinstance(term.metric, Coverage)]
-    metrics: list[StateMetric] = []
-    scales: list[float] = []
-    joint = None
-    if covers:
-        joint = SummedCoverage.of([metric for _, metric in covers], [scale for scale, _ in covers])
-        metrics, scales = [joint], [1.0]
-    for scale, metric in others:
-        assert metric is not None
-        metrics.append(metric)
-        scales.append(scale)
-    return Concave(metrics, scales, objective.linear, feasible, size), joint, bool(others)
+def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> Concave:
+    """f as a concave problem, its coverages joined into one."""
+    covers = [(term.metric, term.scale) for term in terms if isinstance(term.metric, Coverage)]
+    metrics: list[StateMetric] = [SummedCoverage.of(*zip(*covers, strict=True))] if covers else []
+    scales = [1.0] * len(metrics)
+    for term in terms:
+        if not isinstance(term.metric, Coverage) and (metric := as_state(term.metric)) is not None:
+            metrics.append(metric)
+            scales.append(term.scale)
+    return Concave(metrics, scales, problem.objective.linear, feasible, problem.size)
 
 
 def closing(tolerance: float, record: Record) -> Record:
@@ -132,7 +124,6 @@ def closing(tolerance: float, record: Record) -> Record:
 
 def to_mask(
     concave: Concave,
-    joint: SummedCoverage | None,
     price: torch.Tensor,
     selected: np.ndarray,
     objective_span: float,
@@ -144,7 +135,7 @@ def to_mask(
     Other metrics enter by their prices, which are computed anew between rounds.
     objective_span: f from a random selection to the best.
     """
-    limits, weights = concave.feasible.limits, concave.feasible.limits.weights
+    limits, weights, joint = concave.feasible.limits, concave.feasible.limits.weights, concave.joint
     if joint is None:
         return _by_prices(concave, selected)
     dual, size = concave.feasible.dual(price), concave.size
@@ -153,25 +144,20 @@ def to_mask(
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
         if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
-            starts += [
-                fill_in_order(limits, search.grow_greedily(joint, linear, limits, concave.size)),
-                selected,
-                selected,
-            ]
+            starts += [fill_in_order(limits, search.grow_greedily(joint, linear, limits, size)), selected, selected]
         found, at = [], search.Optimum(per_token, above, p.numpy(), dual.multipliers / size)
         for number, start in enumerate(starts):
             with share_part(number / len(starts), (number + 1) / len(starts)):
-                own, size = replace(effort, seed=effort.seed + number), concave.size
-                mask = search.improve(joint, linear, limits, start, objective_span, own, size, at)
-                found.append(mask)
+                own = replace(effort, seed=effort.seed + number)
+                found.append(search.improve(joint, linear, limits, start, objective_span, own, size, at))
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
+    at = search.Optimum(per_token, multipliers=dual.multipliers / size)
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
-            at = search.Optimum(per_token, multipliers=dual.multipliers / size)
+            own = search.Effort(rounds=2, search=0, seed=number)
             selected = search.improve(joint, linear, limits, selected, objective_span, own, size, at)
         value = _value(concave, selected)
         if value <= reached:
@@ -273,17 +259,16 @@ class Repeats(Mixture):
         """Whole numbers of the optimum's copies, with an upper bound."""
         problem, found, most = self.problem, self.found, self.problem.settings.repeat
         times, counts = (most * found.p).numpy(), None
-        for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
+        offered = np.minimum(most, np.ceil(times - 1e-9).astype(np.int64) + 1)  # copies
+        for ways in (offered, np.full(len(problem), most)):
             with suppress(InputError):  # if these copies hold no selection within the limits, all copies may
-                counts = self.in_whole_numbers(times, index)
-                if not within(problem, counts):
+                counts = self.in_whole_numbers(times, np.repeat(np.arange(len(problem)), ways))
+                if problem.limits.violations_of_counts(counts, most):
                     counts = filled(problem, counts, found.price.numpy())
-                if within(problem, counts):
+                if not problem.limits.violations_of_counts(counts, most):
                     break
         if counts is None:
-            raise InputError(
-                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
-            )
+            raise InputError(NO_SELECTION)
         whole = torch.from_numpy(counts)
         price = self.concave.price(self.concave.states(whole / most))
         return self.certified(whole > 0, torch.from_numpy(times), price, whole)
@@ -293,7 +278,7 @@ class Repeats(Mixture):
 
         index: (n,) row numbers of the copies offered.
         """
-        concave, joint, count = self.concave, self.joint, len(self.problem)
+        concave, joint, count = self.concave, self.concave.joint, len(self.problem)
         number = np.arange(len(index)) - np.searchsorted(index, index)  # which copy of its document each is
         feasible = Feasible(self.problem.limits.copies(index, self.problem.settings.repeat))
         if feasible.everything:
@@ -301,10 +286,9 @@ class Repeats(Mixture):
         p, at = torch.from_numpy(np.clip(times[index] - number, 0, 1)), torch.from_numpy(index)
         copies: list[StateMetric] = [Copies(metric, index, count) for metric in concave.metrics]
         if joint is not None:
-            joint = joint.take(index)
-            copies[0] = joint
+            copies[0] = joint.take(index)
         over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
-        return np.bincount(index[self.search(over, joint, p, self.found.price[at])], minlength=count)
+        return np.bincount(index[self.search(over, p, self.found.price[at])], minlength=count)
 
 
 def refuse(terms: list[Term]) -> None:
@@ -315,18 +299,6 @@ def refuse(terms: list[Term]) -> None:
             f"select.repeat: to {', '.join(strange)} a second copy of a document changes nothing, or it is not known "
             "what; repeat is for coverage, Pair_simi and DiSF, or set select.repeat to 1"
         )
-
-
-def offered(times: np.ndarray, most: int) -> np.ndarray:
-    """Row numbers (n,) of the copies offered to rounding, ascending. times: (N,) how often the optimum takes each."""
-    ways = np.minimum(most, np.ceil(times - 1e-9).astype(np.int64) + 1)
-    return np.repeat(np.arange(len(times)), ways)
-
-
-def within(problem: Problem, counts: np.ndarray) -> bool:
-    """Whether these counts (N,) stay within the budget and the limits and leave no more unspent than is allowed."""
-    copies = np.repeat(np.arange(len(problem)), counts)
-    return not problem.limits.copies(copies, problem.settings.repeat).violations(np.ones(len(copies), bool))
 
 
 def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarray:

@@ -49,6 +49,12 @@ class Concave:
     def __len__(self) -> int:
         return len(self.linear)
 
+    @property
+    def joint(self) -> SummedCoverage | None:
+        """All coverages, which are joined into the first metric; None without."""
+        first = self.metrics[0] if self.metrics else None
+        return first if isinstance(first, SummedCoverage) else None
+
     def states(self, p: torch.Tensor) -> list[np.ndarray]:
         """Each metric's state at p (N,), `base` included."""
         mass = (p * self.feasible.weights).numpy() / self.size
@@ -136,10 +142,9 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
 
 def climbed(problem: Concave, start: torch.Tensor) -> torch.Tensor:
     """A feasible p (N,) to begin with, by sweeps from `start`; `start` itself where f is not one coverage."""
-    feasible = problem.feasible
-    if len(problem.metrics) != 1 or not isinstance(problem.metrics[0], SummedCoverage):
+    feasible, joint = problem.feasible, problem.joint
+    if joint is None or len(problem.metrics) > 1:
         return start
-    joint = problem.metrics[0]
     limits, states = feasible.limits, problem.states(start)
     dual = feasible.dual(problem.price(states))
     mass, linear = (1 - joint.alpha) * limits.weights, problem.linear.numpy() * limits.weights

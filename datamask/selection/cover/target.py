@@ -40,11 +40,18 @@ class TargetTexts:
     source: np.ndarray
 
     def counts(self, buckets: int = BUCKETS) -> np.ndarray:
-        """(buckets,) float64: counts of its hashed n-grams.
+        """(buckets,) float64: counts of its hashed n-grams, all texts together.
 
-        :raises InputError: see `target_counts`.
+        :raises InputError: hardly a word in them.
         """
-        return target_counts(self.texts, buckets)
+        counts = np.asarray(count_ngrams(self.texts, buckets).sum(axis=0), np.float64).ravel()
+        if counts.sum() < 2 * FEWEST - 1:
+            words = int(counts.sum() + 1) // 2
+            raise InputError(
+                f"the target has {words or 'no'} words; a distribution of words needs {FEWEST} at least, "
+                f"and some thousands to be good: name more or longer texts in select.target"
+            )
+        return counts
 
     @cached_property
     def key(self) -> str:
@@ -73,27 +80,6 @@ def read_target(paths: Sequence[str]) -> TargetTexts:
     target = TargetTexts(tuple(names), tuple(texts), np.array(source, np.int64))
     target.counts()  # a target without words is refused here
     return target
-
-
-def given_target(texts: Iterable[str]) -> TargetTexts:
-    """The target of a caller's texts."""
-    items = tuple(texts)
-    return TargetTexts(("target",), items, np.zeros(len(items), np.int64))
-
-
-def target_counts(texts: Iterable[str], buckets: int = BUCKETS) -> np.ndarray:
-    """(buckets,) float64: counts of the texts' n-grams, all texts together.
-
-    :raises InputError: hardly a word in them.
-    """
-    counts = np.asarray(count_ngrams(texts, buckets).sum(axis=0), np.float64).ravel()
-    if counts.sum() < 2 * FEWEST - 1:
-        words = int(counts.sum() + 1) // 2
-        raise InputError(
-            f"the target has {words or 'no'} words; a distribution of words needs {FEWEST} at least, "
-            f"and some thousands to be good: name more or longer texts in select.target"
-        )
-    return counts
 
 
 class Scan:
@@ -160,7 +146,8 @@ def read_words(
     buckets = settings.coverage.buckets
     if target is None:
         return PoolWords(count_ngrams(texts, buckets) if texts is not None else atoms)
-    wanted = given_target(target)
+    items = tuple(target)
+    wanted = TargetTexts(("target",), items, np.zeros(len(items), np.int64))
     if texts is None:
         return PoolWords(atoms, wanted.counts(buckets if atoms is None else atoms.shape[1]))
     counts, scan = wanted.counts(buckets), Scan(wanted)

@@ -9,6 +9,7 @@ shards select jointly by adding up sums. Coverage is a `MixtureMetric`: any conc
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import reduce
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -209,12 +210,9 @@ class MomentMetric:
         mass: (N,); only the rows where it is not zero are read.
         """
         mass = mass.to(pool.device, dtype)
-        total: torch.Tensor | None = None
-        for part in mass.nonzero()[:, 0].split(ROWS):  # one empty part, where all are zero
-            moment = self.moment(self.prepare(pool.rows(part, dtype)), mass[part]).double()
-            total = moment if total is None else total.add_(moment)
-        assert total is not None
-        return total
+        parts = mass.nonzero()[:, 0].split(ROWS)  # one empty part, where all are zero
+        moments = (self.moment(self.prepare(pool.rows(part, dtype)), mass[part]).double() for part in parts)
+        return reduce(torch.Tensor.add_, moments)
 
 
 class MixtureMetric(StateMetric):

@@ -11,7 +11,7 @@ from datamask.selection.cover.greedy_search import grow_greedily
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
-from datamask.selection.near_duplicates import fit_centroids, max_earlier_similarity, nearest_centroids
+from datamask.selection.near_duplicates import cluster_pool, max_earlier_similarity
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.problem import Draft, Problem
@@ -82,13 +82,11 @@ class SemDeDup(Solver):
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """Clusters the pool and keeps the k documents with the least cosine to an earlier one of their cluster."""
         pool, count, k = problem.pool, len(problem), int(problem.size)
-        generator = torch.Generator().manual_seed(problem.settings.seed)
         clusters = -(-count // CLUSTER_DOCUMENTS)
-        centroids = fit_centroids(pool, clusters, generator)
-        nearest = torch.cat([nearest_centroids(rows, centroids, 1)[:, 0] for _, rows in pool.blocks()])
+        centroids, nearest = cluster_pool(pool, clusters, 1, problem.settings.seed)
         likeness = torch.zeros(count)
         for cluster in range(clusters):
-            members = (nearest == cluster).nonzero()[:, 0]
+            members = (nearest[:, 0] == cluster).nonzero()[:, 0]
             if not len(members):
                 continue
             rows = pool.rows(members)

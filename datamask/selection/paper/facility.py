@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
@@ -91,7 +90,7 @@ class FacilityLocation:
         """Who covers whom, for selections of the budget's size."""
         least, most = NEIGHBOURS
         share = float(self.weights.sum()) / self.size
-        return GraphCoverage(nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
+        return GraphCoverage(*nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
 
     def calibrate(self, problem: Problem) -> tuple[float, float]:
         """Raw values of a random selection and of this metric's own best, which greedy and swaps stand for."""
@@ -117,14 +116,10 @@ class FacilityLocation:
         return zero, value(order)
 
     def solve_relaxed(self, problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
-        """The relaxation of facility location, alone or beside other relaxed metrics; see `Metric`."""
-        if len(terms) == 1:
-            return self._solve_alone(problem, terms[0].scale, feasible)
-        return _solve_beside(problem, terms, feasible, progress)
-
-    def _solve_alone(self, problem: Problem, scale: float, feasible: Feasible) -> Draft:
-        """Lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
-        objective, count = problem.objective, len(problem)
+        """Alone: lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
+        if len(terms) > 1:
+            return _solve_beside(problem, terms, feasible, progress)
+        objective, count, scale = problem.objective, len(problem), terms[0].scale
         gain, rate = objective.linear / problem.size, scale / count
         graph = self.graph
         per_document = gain * feasible.weights
@@ -181,27 +176,15 @@ def _solve_beside(problem: Problem, terms: list[Term], feasible: Feasible, progr
         p = p + _crossing(slope, p, toward) * toward
     selected = feasible.round(p, price)
     if feasible.unit_weights and not problem.limits:
-        selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
+        reached = float(objective.values(selected[None])[0])
+        for _ in range(SWAP_ROUNDS):  # by exact gains of facility location, and the others' gradient
+            other = graph.improve(selected, tangent(selected.double())[1], rate)
+            if (now := float(objective.values(other[None])[0])) <= reached:
+                break
+            selected, reached = other, now
     selected = swap_by_value(problem.limits, selected, objective.values, slope)
     bound += objective.constant + rounding_of(bound, objective.margin, terms=len(problem) + problem.pool.dimensions)
     return Draft(selected, p.float(), price * feasible.weights, bound, history=tuple(history))
-
-
-def _covering(
-    problem: Problem, selected: torch.Tensor, swapped: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """Repeats `swapped` (mask -> improved mask) while the true objective rises.
-
-    Its swaps use facility location's exact gains and the other metrics' gradient at the mask.
-    """
-    reached = float(problem.objective.values(selected[None])[0])
-    for _ in range(SWAP_ROUNDS):
-        other = swapped(selected)
-        value = float(problem.objective.values(other[None])[0])
-        if value <= reached:
-            break
-        selected, reached = other, value
-    return selected
 
 
 def _crossing(gradient: Callable[[torch.Tensor], torch.Tensor], p: torch.Tensor, toward: torch.Tensor) -> float:
@@ -235,21 +218,12 @@ def _crossing(gradient: Callable[[torch.Tensor], torch.Tensor], p: torch.Tensor,
 # levels by subgradient steps (Polyak 1969).
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """The m nearest neighbours of every document, itself included, most similar first.
+def nearest(pool: Pool, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The m = `count` nearest neighbours of every document, itself included, most similar first.
 
-    index: (N, m) int64 row numbers; similarity: (N, m) float64 cosines; floor: (N,) float64, an upper bound on the
-    cosine to any document outside the m.
+    (N, m) int64 row numbers; (N, m) float64 cosines; and (N,) float64, an upper bound on the cosine to any document
+    outside the m. All pairs are compared: O(N²·d) time, memory of one tile.
     """
-
-    index: torch.Tensor
-    similarity: torch.Tensor
-    floor: torch.Tensor
-
-
-def nearest(pool: Pool, count: int) -> Neighbours:
-    """The `count` nearest neighbours of every document, by comparing all pairs: O(N²·d) time, memory of one tile."""
     total = len(pool)
     count = min(count, total)
     low, exact_already = total > BF16_FROM, total * total * pool.dimensions <= EXACT_PRODUCTS
@@ -274,19 +248,19 @@ def nearest(pool: Pool, count: int) -> Neighbours:
         order = exact.argsort(dim=1, descending=True, stable=True)
         index[part] = found.indices.gather(1, order).cpu()
         similarity[part] = exact.gather(1, order).cpu()
-    return Neighbours(index, similarity, floor)
+    return index, similarity, floor
 
 
 class GraphCoverage:
-    """The neighbour graph as edges (document, candidate), also indexed by candidate."""
+    """The neighbour graph as edges (document, candidate), also indexed by candidate. Of what `nearest` returns."""
 
-    def __init__(self, graph: Neighbours) -> None:
-        count, width = graph.index.shape
+    def __init__(self, index: torch.Tensor, similarity: torch.Tensor, floor: torch.Tensor) -> None:
+        count, width = index.shape
         self.count = count
         self.point = torch.arange(count).repeat_interleave(width)  # (E,) the document covered
-        self.candidate = graph.index.reshape(-1)  # (E,) the candidate that covers it
-        self.similarity = graph.similarity.reshape(-1).double()
-        self.floor = graph.floor.double()
+        self.candidate = index.reshape(-1)  # (E,) the candidate that covers it
+        self.similarity = similarity.reshape(-1).double()
+        self.floor = floor.double()
         order = torch.argsort(self.candidate, stable=True)
         self.by_candidate = self.point[order].numpy(), self.similarity[order].numpy()
         self.starts = np.concatenate([[0], np.bincount(self.candidate.numpy(), minlength=count).cumsum()])

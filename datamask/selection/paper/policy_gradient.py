@@ -25,6 +25,7 @@ Shapes: `logits` (n,), `orders` (G, k) indices in the order drawn, `masks` (G, n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -218,13 +219,8 @@ class MomentReward:
 
     def start(self, probability: Tensor) -> None:
         self.probability, self.age = probability.clone(), 0
-        total: Tensor | None = None
-        for start in range(0, len(self.z), BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            moment = self.metric.moment(self.z[part], probability[part]).float()
-            total = moment if total is None else total.add_(moment)
-        assert total is not None
-        self.total = total
+        parts = zip(self.z.split(BLOCK_ROWS), probability.split(BLOCK_ROWS), strict=True)
+        self.total = reduce(Tensor.add_, (self.metric.moment(z, own).float() for z, own in parts))
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
         z = self.z.index_select(0, batch)

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array, vstack
 from datamask.compiling import compiled
 from datamask.errors import InputError
 from datamask.selection.problem.levels import CLIPPED, NOWHERE, RUN, Levels, find_level
-from datamask.selection.problem.limits import GRAIN, Limits
+from datamask.selection.problem.limits import GRAIN, NO_SELECTION, Limits
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
@@ -91,13 +91,12 @@ class Feasible:
             return s, LimitPrices(level, level + torch.from_numpy(self.limits.charge(multipliers)), multipliers)
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
-        found = None
         for near in NEAR:
             step = near * deviation
-            found = self.answers.solve_quickly((price - middle) / step, CLIPPED)
+            found = self.answers.solve_quickly((price - middle) / step, CLIPPED, sure=near == NEAR[-1])
             if found is not None:
                 break
-        found = found or self.answers.solve((price - middle) / step, CLIPPED)
+        assert found is not None
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
         return found.p, LimitPrices(level, lower, multipliers)
@@ -298,9 +297,7 @@ def repair_selection(limits: Limits, value: np.ndarray, start: np.ndarray) -> np
             if not limits.violations(selected):
                 return selected
         if window >= len(value):
-            raise InputError(
-                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
-            )
+            raise InputError(NO_SELECTION)
         window *= 4
 
 

@@ -8,7 +8,7 @@ With a rate for each document, p = clip(z − rate · found.lower, 0, 1), and be
 They minimise the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r). With one column of quotas the dual
 separates: the level of value v is τ clipped to [a_v, b_v], the levels at which its documents use exactly their greatest
 and their least share. These do not depend on τ, so all values are solved at once. Other limits, and those of
-several kinds, are solved together, by proximal Newton with a trust region (`JointDual`). There are few multipliers,
+several kinds, are solved together, by proximal Newton with a trust region (`solve_jointly`). There are few multipliers,
 whatever N is. The dual is smooth in them except at 0, where the multiplier of a limit that does not bind stays. Its
 Hessian, [1 A]ᵀ diag(w·slope) [1 A], costs one more set of sums over the documents. A step minimises the quadratic model
 plus the exact non-smooth part (proximal Newton; Lee, Sun and Saunders, SIAM J. Optim. 2014). Written with each
@@ -27,7 +27,7 @@ from scipy.optimize import linprog, lsq_linear
 
 from datamask.compiling import compiled
 from datamask.errors import InputError
-from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.limits import NO_SELECTION, Limits
 
 STEPS = 60  # Newton steps of the levels of one column's values at most
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
@@ -144,9 +144,11 @@ class Levels:
         return torch.from_numpy(np.concatenate([np.ones((1, len(index))), binding]).T.copy())
 
     @cached_property
-    def joint(self) -> JointDual:
-        """The solver of all multipliers together."""
-        return JointDual(self)
+    def binding(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(R,) bool each: which limits have an upper end, a lower end, and both at one place."""
+        most, slack = np.asarray(self.limits.rows @ self.limits.weights), 1e-12 * self.total
+        capped, floored = self.limits.ceiling < most - slack, self.limits.floor > slack
+        return capped, floored, capped & floored & (self.limits.ceiling - self.limits.floor <= 1e-10 * self.size)
 
     @cached_property
     def dense(self) -> np.ndarray:
@@ -169,9 +171,7 @@ class Levels:
         unit = max(float(np.abs(gain).max()), 1e-300)
         found = linprog(-gain / unit, both / scale, ends[kept] / scale, bounds=(0, 1), method="highs")
         if found.status == 2:
-            raise InputError(
-                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
-            )
+            raise InputError(NO_SELECTION)
         if found.x is None:
             return torch.full_like(price, self.size / self.total), 0.0, np.zeros(len(self.multipliers))
         duals = np.zeros(len(ends))
@@ -194,7 +194,7 @@ class Levels:
         if self.limits.one_column:
             self.level, self.multipliers = self._column(self.limits.kinds[0].codes, scores)
         else:
-            x, done = solve_jointly(self, scores, np.append(self.level, self.multipliers), JOINTLY)
+            x, done = self.solve_jointly(scores, np.append(self.level, self.multipliers))
             if not (done or sure):
                 return None
             self.level, self.multipliers = float(x[0]), x[1:]
@@ -261,44 +261,68 @@ class Levels:
         self.bands = np.where(np.isfinite(least), least, level), np.where(np.isfinite(greatest), greatest, level)
         return level, np.clip(level, least, greatest) - level
 
+    # -- all multipliers together
 
-class JointDual:
-    """Steps towards the solution of all multipliers together."""
+    def solve_jointly(self, scores: Scores, start: np.ndarray) -> tuple[np.ndarray, bool]:
+        """The multipliers (1 + R,), the budget's level first, and whether budget and limits hold to `JOINTLY`.
 
-    def __init__(self, levels: Levels) -> None:
-        self.levels, self.low, self.high = levels, levels.limits.floor, levels.limits.ceiling
-        most = np.asarray(levels.limits.rows @ levels.limits.weights)
-        self.mean = levels.total / len(levels.weights)  # a document's mean weight
-        slack = 1e-12 * levels.total
-        self.capped, self.floored = self.high < most - slack, self.low > slack
-        self.tight = self.capped & self.floored & (self.high - self.low <= 1e-10 * levels.size)
+        Where few documents are fractional the dual has little curvature, and Newton's steps may fail. Then problems
+        with z divided by `WIDER`, in which more documents are fractional, are solved first.
+        """
+        x, done = self._steps(scores, start)
+        for wide in WIDER if not done else ():
+            x, done = self._steps(scores._replace(z=scores.z / wide), x / wide)
+            x = x * wide
+        return x, done or self.missed(x, self.look(scores, x)[1]) <= ENDED * self.size
+
+    def _steps(self, scores: Scores, start: np.ndarray) -> tuple[np.ndarray, bool]:
+        x, (value, used, hessian, _) = start, self.look(scores, start)
+        region = max(1.0, float(scores.z.std()))
+        for _ in range(JOINT_STEPS):
+            missed = self.missed(x, used)
+            if missed <= JOINTLY * self.size:
+                return x, True
+            then, promised = self.step(x, used, hessian, region)
+            if promised <= 1e-15 * (1 + abs(value)):
+                break
+            other = self.look(scores, then)
+            share, length = (value - other[0]) / promised, float(np.abs(then - x).max())
+            rounded = promised <= 1e-9 * (1 + abs(value)) and self.missed(then, other[1]) < missed
+            if share < WORSE and not rounded:
+                region = length / 4
+                continue
+            if share > GOOD and length > 0.9 * region:
+                region *= 4
+            elif share < 0.25:
+                region = length / 2
+            x, (value, used, hessian, _) = then, other
+        return x, False
 
     def missed(self, x: np.ndarray, used: np.ndarray) -> float:
         """The greatest violation of the optimality conditions at x, in the budget's unit.
 
         That is how far the budget is from being spent, a limit is broken, or a limit with a multiplier is not tight.
         """
-        low, high = self.low, self.high
-        over, under, v = used[1:] - high, low - used[1:], x[1:]
+        over, under, v = used[1:] - self.limits.ceiling, self.limits.floor - used[1:], x[1:]
         each = np.where(v > 0, np.abs(over), np.where(v < 0, np.abs(under), np.maximum(over, under).clip(0)))
-        return float(max(abs(used[0] - self.levels.size), each.max(initial=0.0)))
+        return float(max(abs(used[0] - self.size), each.max(initial=0.0)))
 
     def step(self, x: np.ndarray, used: np.ndarray, hessian: np.ndarray, region: float) -> tuple[np.ndarray, float]:
         """The minimiser of the model within the trust region around x, (1 + R,), and the gain it predicts."""
-        low, high, v = self.low, self.high, x[1:]
-        up = np.flatnonzero(self.capped)  # one variable for each upper end, and below one for each lower end
-        down = np.flatnonzero(self.floored & ~self.tight)
+        low, high, v, (capped, floored, tight) = self.limits.floor, self.limits.ceiling, x[1:], self.binding
+        up = np.flatnonzero(capped)  # one variable for each upper end, and below one for each lower end
+        down = np.flatnonzero(floored & ~tight)
         basis = np.zeros((len(x), 1 + len(up) + len(down)))
         basis[0, 0] = 1
         basis[1 + up, 1 + np.arange(len(up))] = 1
         basis[1 + down, 1 + len(up) + np.arange(len(down))] = -1
-        slope = np.concatenate([[self.levels.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
+        slope = np.concatenate([[self.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
         now = np.concatenate([[x[0]], v[up], -v[down]])
-        now[1 : 1 + len(up)] = np.where(self.tight[up], v[up], v[up].clip(0))
+        now[1 : 1 + len(up)] = np.where(tight[up], v[up], v[up].clip(0))
         now[1 + len(up) :] = now[1 + len(up) :].clip(0)
-        least = np.concatenate([[-np.inf], np.where(self.tight[up], -np.inf, 0.0), np.zeros(len(down))])
+        least = np.concatenate([[-np.inf], np.where(tight[up], -np.inf, 0.0), np.zeros(len(down))])
         bent = basis.T @ hessian @ basis
-        bent[np.diag_indices_from(bent)] += RIDGE * max(float(hessian.diagonal().max()), self.mean)
+        bent[np.diag_indices_from(bent)] += RIDGE * max(float(hessian.diagonal().max()), self.total / len(self.weights))
         root = np.linalg.cholesky(bent).T
         target = -np.linalg.solve(root.T, slope)
         ends = np.maximum(least - now, -region), np.full(len(now), region)
@@ -307,46 +331,8 @@ class JointDual:
         then[1:][np.abs(then[1:]) < SNAP * max(1.0, float(np.abs(then).max()))] = 0
         moved = basis @ then
         d = moved - x
-        promised = float((used - np.append(self.levels.size, np.zeros(len(v)))) @ d) - 0.5 * float(d @ hessian @ d)
-        return moved, promised - self.levels.limits.ends(moved[1:]) + self.levels.limits.ends(v)
-
-
-def solve_jointly(levels: Levels, scores: Scores, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
-    """The multipliers (1 + R,), the budget's level first, and whether budget and limits hold to `enough` of the budget.
-
-    Where few documents are fractional the dual has little curvature, and Newton's steps may fail. Then problems with
-    z divided by `WIDER`, in which more documents are fractional, are solved first.
-    """
-    x, done = _steps(levels, scores, start, enough)
-    for wide in WIDER if not done else ():
-        x, done = _steps(levels, scores._replace(z=scores.z / wide), x / wide, enough)
-        x = x * wide
-    return x, done or levels.joint.missed(x, levels.look(scores, x)[1]) <= ENDED * levels.size
-
-
-def _steps(levels: Levels, scores: Scores, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
-    joint, x = levels.joint, start
-    value, used, hessian, _ = levels.look(scores, x)
-    region = max(1.0, float(scores.z.std()))
-    for _ in range(JOINT_STEPS):
-        missed = joint.missed(x, used)
-        if missed <= enough * levels.size:
-            return x, True
-        then, promised = joint.step(x, used, hessian, region)
-        if promised <= 1e-15 * (1 + abs(value)):
-            break
-        other = levels.look(scores, then)
-        share, length = (value - other[0]) / promised, float(np.abs(then - x).max())
-        rounded = promised <= 1e-9 * (1 + abs(value)) and joint.missed(then, other[1]) < missed
-        if share < WORSE and not rounded:
-            region = length / 4
-            continue
-        if share > GOOD and length > 0.9 * region:
-            region *= 4
-        elif share < 0.25:
-            region = length / 2
-        x, (value, used, hessian, _) = then, other
-    return x, False
+        promised = float((used - np.append(self.size, np.zeros(len(v)))) @ d) - 0.5 * float(d @ hessian @ d)
+        return moved, promised - self.limits.ends(moved[1:]) + self.limits.ends(v)
 
 
 def find_level(

@@ -29,6 +29,7 @@ from datamask.errors import ConfigError, InputError, nearest
 TOLERANCE = 1e-3  # of limits in tokens, as a share of the budget: sums of whole documents cannot meet them exactly
 GRAIN = 1e-9  # allowance for rounding errors of the sums, as a share of the budget
 LENGTH = "length"  # name of the limit on length
+NO_SELECTION = "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
 
 
 class LimitKind(NamedTuple):
@@ -143,6 +144,11 @@ class Limits:
         """A sentence for each limit that a mask breaks; [] if none. selected: (N,) bool."""
         return self.broken(self.spent(selected))
 
+    def violations_of_counts(self, counts: np.ndarray, most: int) -> list[str]:
+        """The same, where documents may be taken up to `most` times. counts: (N,) how often each is."""
+        index = np.repeat(np.arange(len(counts)), counts)
+        return self.copies(index, most).violations(np.ones(len(index), bool))
+
     def broken(self, spent: Spent) -> list[str]:
         """A sentence for each limit that a selection breaks which spends this; [] if none."""
         found, grain = [], GRAIN * max(self.size, 1.0)
@@ -216,11 +222,6 @@ class Census:
     counts: np.ndarray  # (U,) documents of each
     groups: Mapping[str, Mapping[str, float]]  # column -> value -> what its documents weigh together
 
-    @property
-    def documents(self) -> int:
-        """All of them."""
-        return int(self.counts.sum())
-
 
 @dataclass(frozen=True, eq=False)
 class LimitBounds:
@@ -253,8 +254,8 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBou
 
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
     """
-    in_tokens, repeat = settings.in_tokens, settings.repeat
-    weights, counts = (census.tokens, census.counts) if in_tokens else (np.ones(1), np.array([census.documents]))
+    in_tokens, repeat, documents = settings.in_tokens, settings.repeat, int(census.counts.sum())
+    weights, counts = (census.tokens, census.counts) if in_tokens else (np.ones(1), np.array([documents]))
     counted = bool((weights == 1).all())
     limited = bool(settings.quotas) or settings.length_tolerance is not None
     spare = 0.0 if counted else most_unspent(weights, size, counts)
@@ -268,7 +269,7 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBou
         names += [f"{column} = {name!r}" for name in values]
         scale += [1.0] * len(values)
     if settings.length_tolerance is not None:
-        mean, tolerance = float((census.tokens * census.counts).sum() / census.documents), settings.length_tolerance
+        mean, tolerance = float((census.tokens * census.counts).sum() / documents), settings.length_tolerance
         if settings.in_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
             shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
             most = size / shortest if shortest > 0 else float("inf")

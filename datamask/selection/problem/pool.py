@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,16 +123,13 @@ class Pool:
 
     def take(self, index: np.ndarray) -> Pool:
         """The pool of these rows (copied)."""
-        return Pool(
+        return replace(
+            self,
             features=self.features.index_select(0, torch.from_numpy(index).to(self.features.device)),
             quality=self.quality[index],
             tokens=None if self.tokens is None else self.tokens[index],
             groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
-            quality_weights=self.quality_weights,
-            quality_names=self.quality_names,
-            device=self.device,
             ngrams=None if self.ngrams is None else take_rows(csr_array(self.ngrams), index),
-            target=self.target,
         )
 
     def _check_rows(self) -> torch.Tensor:

@@ -253,7 +253,7 @@ class Certificate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(Evaluation):
     """A selection, evaluated exactly.
 
     selected: (N,) bool; probability: (N,) float32; price: (N,) float32, marginal gain at the solution (0 if unknown).
@@ -272,9 +272,6 @@ class Selection:
     selected: np.ndarray
     probability: np.ndarray
     price: np.ndarray
-    objective: float
-    terms: Mapping[str, float]
-    statistics: Mapping[str, float]
     upper_bound: float | None
     seconds: float
     solver: str

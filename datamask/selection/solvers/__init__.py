@@ -34,14 +34,6 @@ SOLVERS = tuple(extensions.BUILT_IN["solver"])
 # What the default solver declares, and metrics that it can maximise: asked of before PyTorch is loaded.
 RELAXATION: frozenset[Held] = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
 COVERAGE = frozenset({"coverage-embedding", "coverage-ngrams", "coverage-target"})
-WORDS: dict[str, str] = {  # what a problem may ask, in the settings' words
-    "documents": "a budget in documents",
-    "tokens": "a budget in tokens",
-    "quotas": "quotas",
-    "length": "length_tolerance",
-    "prune": "prune",
-    "repeat": "repeat above 1",
-}
 
 
 class Solver(Protocol):
@@ -98,15 +90,15 @@ def _lacks(name: str, settings: ResolvedSelect) -> list[str]:
     """The demands of the settings that a solver cannot hold, in the settings' words."""
     known = name == "relaxation" and COVERAGE.issuperset(settings.metrics)
     holds = RELAXATION if known else solver_class(name).holds
-    asked: dict[str, bool] = {
-        "documents": not settings.in_tokens,
-        "tokens": settings.in_tokens,
-        "quotas": bool(settings.quotas),
-        "length": settings.length_tolerance is not None,
-        "prune": settings.prune > 0,
-        "repeat": settings.repeat > 1,
+    asked: dict[Held, tuple[bool, str]] = {
+        "documents": (not settings.in_tokens, "a budget in documents"),
+        "tokens": (settings.in_tokens, "a budget in tokens"),
+        "quotas": (bool(settings.quotas), "quotas"),
+        "length": (settings.length_tolerance is not None, "length_tolerance"),
+        "prune": (settings.prune > 0, "prune"),
+        "repeat": (settings.repeat > 1, "repeat above 1"),
     }
-    lacks = [words for what, words in WORDS.items() if asked[what] and what not in holds]
+    lacks = [words for what, (needed, words) in asked.items() if needed and what not in holds]
     return lacks if known or settings.lamb == 1 else lacks + _metrics_lacking(solver_class(name), settings)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import torch
@@ -53,12 +53,8 @@ class Prepared:
         values = mask.to(self.z.device, torch.float32)
         values = values if self.scale is None else values * self.scale
         values = values[index] if sparse else values
-        total: torch.Tensor | None = None
-        for part, rows in self._blocks(index if sparse else None):
-            moment = self.metric.moment(rows, values[part]).float()
-            total = moment if total is None else total.add_(moment)
-        assert total is not None
-        return total
+        blocks = self._blocks(index if sparse else None)
+        return reduce(torch.Tensor.add_, (self.metric.moment(rows, values[part]).float() for part, rows in blocks))
 
     def squares(self) -> torch.Tensor:
         """‖v_i‖² of every row: (N,) float64 on the CPU."""

@@ -125,7 +125,7 @@ def test_steps_are_scaled_by_the_root_of_the_curvature(name: str, budget: dict) 
     """−∂²f/∂p_i² · size² / w_i by finite differences of the prices."""
     problem = problem_of(pool_of(5), lamb=0.3, **budget, **ALGORITHMS[name])
     terms = [term for term in problem.objective.diversity if term.scale]
-    concave, _, _ = make_concave(problem, terms, Feasible(problem.limits))
+    concave = make_concave(problem, terms, Feasible(problem.limits))
     p = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 0.9, N))
     found, curved = scaling(concave, p), np.zeros(N)
     for row in range(N):

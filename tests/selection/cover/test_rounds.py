@@ -90,8 +90,7 @@ def joint(whole: Rows, settings):
 @pytest.mark.parametrize("weighed", ["quality", "equal"])
 def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, tmp_path):
     """The quantiles are those of the same documents, however the corpus is dealt to shards."""
-    for module in (atoms, rounds):
-        monkeypatch.setattr(module, "JUDGED", 60)
+    monkeypatch.setattr(atoms, "JUDGED", 60)
     whole, _ = documents(300, seed=4)
     coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
     settings = resolve(None, {"algorithm": "coverage", "coverage": coverage, "calibrate": False}, tokens=False)
@@ -340,7 +339,7 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
 
     def told(self, at):
         state = descend(self, at)
-        bounds["first"], bounds["last"] = (self.price(name, each).bound for name, each in (("a", at), ("b", state)))
+        bounds["first"], bounds["last"] = (self.price(name, each)[0].bound for name, each in (("a", at), ("b", state)))
         return state
 
     def whole_room(self, at):

@@ -141,11 +141,11 @@ def test_of_many_documents_little_is_lost() -> None:
     for budget in ({"budget_documents": 3000}, {"budget_tokens": 14000}):
         problem = problem_of(pool_of(4, 30_000), lamb=0.5, **NGRAMS, **budget)
         feasible = Feasible(problem.limits)
-        concave, joint, _ = make_concave(problem, list(problem.objective.diversity), feasible)
+        concave = make_concave(problem, list(problem.objective.diversity), feasible)
         found = maximise(concave, feasible.uniform_start(), 1e-5, STEPS, lambda step: None)
         rounded = feasible.round(found.p, found.price).numpy()
         efforts = [search.Effort(search=share) for share in (0, 0.25)]
-        compared, followed = (to_mask(concave, joint, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
+        compared, followed = (to_mask(concave, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
         assert not problem.limits.violations(followed)
         masks = [torch.from_numpy(mask).double() for mask in (followed, compared, rounded)]
         losses.append([found.value - concave.value(p, concave.states(p)) for p in masks])
