@@ -25,7 +25,7 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import Pool
-from datamask.selection.problem.problem import Problem, balance
+from datamask.selection.problem.problem import Problem
 
 RATIO = 0.1
 
@@ -82,8 +82,7 @@ def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
         ("policy gradient, improved", {"solver": "policy-gradient", "n_epochs": steps}),
         ("policy gradient, published", {"solver": "policy-gradient", "n_epochs": steps, "published": True}),
     ]:
-        problem = replace(calibrated, settings=resolve(calibrated.settings, keywords))
-        vars(problem)["objective"] = balance(problem, calibrated.objective.quality, calibrated.objective.diversity)
+        problem = replace(calibrated.at(calibrated.settings.lamb), settings=resolve(calibrated.settings, keywords))
         reached: list[tuple[float, float]] = []
         began = time.perf_counter()
 

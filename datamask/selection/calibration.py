@@ -22,7 +22,7 @@ from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, as_state
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits, make_limits
-from datamask.selection.problem.pool import Pool, budget
+from datamask.selection.problem.pool import Pool, budget, quality_names
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
 from datamask.selection.solvers.ascent import Multilinear
 from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type, weighted_norms
@@ -61,7 +61,7 @@ def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = N
         weights, quality = problem.limits.weights * settings.repeat, problem.pool.quality
         spans = [quality_span(weights, problem.size, column) for column in quality.T] if settings.calibrate else []
     columns, diversity = [], []
-    for column, name in enumerate(problem.pool.quality_names):
+    for column, name in enumerate(quality_names(problem.pool.quality.shape[1])):
         zero, one = spans[column] if settings.calibrate else (0.0, 1.0)
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
@@ -189,9 +189,8 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
 def _by_state(problem: Problem, metric: Metric) -> tuple[float, float]:
     """The median of random selections, which take every document once before any twice, and the metric's own fractional
     optimum."""
+    refuse([metric])
     state = as_state(metric)
-    if state is None:
-        refuse([Term(metric.name, 0.0, 0.0, 1.0, metric=metric)])
     assert state is not None
     count, most, generator = len(problem), problem.settings.repeat, problem.generator(stream=11)
     plain, share = Limits(problem.limits.weights, problem.size), problem.limits.weights / problem.size

@@ -280,7 +280,12 @@ class StandingRounds(CoverRounds):
         if self.nothing:
             state, spent = self.state_of("stays", self.stays), self.spent_before
         else:
-            mask, state = self._select()
+            posed = self.part("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
+            try:
+                [solved] = self.maps(solve_fractions, self.state, [posed])
+                mask, state = self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))
+            except InputError as error:  # no selection of them is within what is left of the limits
+                raise MustSolve(FAR) from error
             spent = self.spent + self.own.spent(mask)
 
         def chosen(place: int) -> np.ndarray:
@@ -288,15 +293,6 @@ class StandingRounds(CoverRounds):
 
         found = self.finished(chosen, lambda place: probability[place].read("p")[0], state)
         return found._replace(facts={**found.facts, "budget": spent.weight / self.size, "broken": []})
-
-    def _select(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mask (m,) of the new documents, and the state (J,) of the corpus with it."""
-        posed = self.part("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
-        try:
-            [solved] = self.maps(solve_fractions, self.state, [posed])
-            return self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))
-        except InputError as error:  # no selection of them is within what is left of the limits
-            raise MustSolve(FAR) from error
 
     def _weigh(self) -> None:
         """The terms as they were: each (zero, one) that gives the saved scale."""

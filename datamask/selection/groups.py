@@ -23,7 +23,7 @@ from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.budget_cuts import Blocks, BudgetCut, Filling, ascending, descending, find_cut, value_of
 from datamask.selection.driver import Iteration
 from datamask.selection.problem.limits import Census, Limits, Spent, add_census, make_ends, take_census
-from datamask.selection.problem.pool import budget_of
+from datamask.selection.problem.pool import budget_of, quality_names
 from datamask.selection.problem.problem import Certificate, Term, scaled_quality
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ class GroupDriver(Iteration[ShardedSelection]):
         self.count = sum(self.rows)
         self.groups = [Group(number, shard) for number, shard in enumerate(shards)]
         self.columns = quality_of(shards[0]).shape[1]
+        self.quality_names = quality_names(self.columns)
         # whether token counts or group columns are needed
         self.reads_columns = bool(settings.in_tokens or settings.quotas or settings.length_tolerance is not None)
         if self.reads_columns:

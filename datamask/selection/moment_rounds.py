@@ -28,19 +28,8 @@ import torch
 from datamask.config import ResolvedSelect
 from datamask.devices import pick_device
 from datamask.maps import Handed, mapped, write_array
+from datamask.selection import groups
 from datamask.selection.calibration import make_terms
-from datamask.selection.groups import (
-    Group,
-    GroupDriver,
-    Round,
-    ShardedSelection,
-    Undecided,
-    hands_on,
-    picked,
-    quality_of,
-    sum_groups,
-    weights_of,
-)
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF
@@ -60,7 +49,7 @@ LEARNING_STEPS = 40  # steps of the ascent on the sample at most
 
 
 @dataclass(frozen=True, eq=False)
-class MomentState(Round):
+class MomentState(groups.Round):
     """The state of a round."""
 
     diversity: Sequence[Term] = ()
@@ -91,33 +80,33 @@ def can_sum_moments(settings: ResolvedSelect) -> bool:
     return settings.solver == "relaxation" and moments and not columns and settings.repeat == 1
 
 
-@hands_on("laid")
-def write_features(state: MomentState, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("laid")
+def write_features(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: writes a group's features as a flat file, and hands on the documents' hashes (n,)."""
     features = group.shard.features()
     write_array(_features(state, group), features)
     return {"hashes": row_hashes(features, state.settings.seed)}
 
 
-@hands_on("taken")
-def read_undecided(state: MomentState, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("taken")
+def read_undecided(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: a group's features of the documents `at`, and of those that are selected beside them (`inside`) the moments
     and the quality's part of the objective (`offset`)."""
     at, inside = group.given("at", "inside")
     features, rows = mapped(_features(state, group)), np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
     pool = Pool(features[rows], np.zeros(len(rows)), device=state.device)
-    mass = torch.from_numpy((weights_of(state.settings, group.shard) * inside)[rows])
+    mass = torch.from_numpy((groups.weights_of(state.settings, group.shard) * inside)[rows])
     sums = (metric.sum_over(pool, mass, torch.float32) for metric in state.metrics)
-    linear = weights_of(state.settings, group.shard) * (state.linear(group.shard) / state.size)
+    linear = groups.weights_of(state.settings, group.shard) * (state.linear(group.shard) / state.size)
     arrays = {f"base_{place}": each.cpu().numpy() for place, each in enumerate(sums)}
     return dict(features=features[at], offset=np.asarray(linear[inside].sum()), **arrays)
 
 
-@hands_on("marginals")
-def measure_marginal_values(state: MomentState, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("marginals")
+def measure_marginal_values(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: a group's marginal values (n,)."""
     [multiplicity] = group.given("multiplicity")
-    pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
+    pool, weights = _pool(state, group), groups.weights_of(state.settings, group.shard)
     # A price charges the self-term 2·multiplicity times. Adding or removing a whole document costs it once.
     self_terms = torch.zeros(len(pool), dtype=torch.float64)
     for c, metric in zip(state.coefficients, state.metrics, strict=True):
@@ -130,16 +119,16 @@ def measure_marginal_values(state: MomentState, group: Group) -> dict[str, np.nd
     return {"marginal": value}
 
 
-def _features(state: MomentState, group: Group) -> str:
+def _features(state: MomentState, group: groups.Group) -> str:
     return f"{state.folder}/features-{group.number}.npy"
 
 
-def _pool(state: MomentState, group: Group) -> Pool:
-    return Pool(mapped(_features(state, group)), quality_of(group.shard), device=state.device)
+def _pool(state: MomentState, group: groups.Group) -> Pool:
+    return Pool(mapped(_features(state, group)), groups.quality_of(group.shard), device=state.device)
 
 
-@hands_on("measured")
-def measure_selection(state: MomentState, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("measured")
+def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: a group's part of the upper bound and of the exact objective.
 
     Hands on the prices (n,) at the fractional optimum's moments plus their rounding error (`relaxed`) and at the
@@ -147,7 +136,7 @@ def measure_selection(state: MomentState, group: Group) -> dict[str, np.ndarray]
     group's `thresholds` (n,), about the dual prices, are computed again in float64.
     """
     selected, thresholds = group.given("selected", "thresholds")
-    pool, weights = _pool(state, group), weights_of(state.settings, group.shard)
+    pool, weights = _pool(state, group), groups.weights_of(state.settings, group.shard)
     index, mass = torch.from_numpy(np.flatnonzero(selected)), torch.from_numpy(weights * selected)
     arrays = {}
     for number, metric in enumerate(state.metrics):
@@ -167,7 +156,7 @@ def measure_selection(state: MomentState, group: Group) -> dict[str, np.ndarray]
     return dict(relaxed=most.numpy(), price=_prices_at(state, group, pool, state.chosen), **arrays)
 
 
-def _prices_at(state: MomentState, group: Group, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+def _prices_at(state: MomentState, group: groups.Group, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     """(n,) float64: prices per unit of the budget, at a selection of these moments."""
     linear, there = torch.from_numpy(state.linear(group.shard) / state.size), on_device(state.device, moments)
     return priced(pool, state.metrics, state.coefficients, linear, there)[0].numpy()
@@ -188,12 +177,12 @@ class UndecidedSolution(NamedTuple):
     history: list[dict[str, float]]
 
 
-def solve_undecided(state: MomentState, posed: Undecided) -> UndecidedSolution:
+def solve_undecided(state: MomentState, posed: groups.Undecided) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
     history: list[dict[str, float]] = []
     features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
     pool = Pool(features, np.zeros(len(features)), device=state.device)
-    base = [torch.from_numpy(sum_groups(posed.taken, f"base_{place}")) for place in range(len(state.metrics))]
+    base = [torch.from_numpy(groups.sum_groups(posed.taken, f"base_{place}")) for place in range(len(state.metrics))]
     problem = Quadratic(
         [prepare(metric, pool) for metric in state.metrics],
         state.coefficients,
@@ -218,24 +207,23 @@ def on_device(device: torch.device | str, moments: Sequence[torch.Tensor]) -> li
 # ---------------------------------------------------------------- the driver
 
 
-class MomentRounds(GroupDriver):
+class MomentRounds(groups.GroupDriver):
     """The driver of metrics whose state is a moment. room: bytes of the undecided documents' float16 features."""
 
     read = staticmethod(read_undecided)
 
     def init(self) -> None:
         """The terms and the first prices, from a sample."""
-        self.device = pick_device(self.settings.device)
         self.state = MomentState(self.config, self.folder, size=self.size)
         self.chosen: list[Handed] = []  # each group's `selected` and `probability`, as the last solve found them
         self.laid = self.maps(write_features, self.state, self.groups, self.rows)
         self.hashes = self.column(self.laid, "hashes")
         self.sampled = self.sample(SAMPLE, self.ones)
         taken = self.take("sample", self.places("sample", self.sampled))
-        self.order = np.argsort(picked(self.hashes(), self.sampled), kind="stable")
+        self.order = np.argsort(groups.picked(self.hashes(), self.sampled), kind="stable")
         features = np.concatenate([each.read("features")[0] for each in taken])[self.order]
-        weights = picked(map(self.weights, self.groups), self.sampled)[self.order]
-        quality = picked((quality_of(group.shard) for group in self.groups), self.sampled)[self.order]
+        weights = groups.picked(map(self.weights, self.groups), self.sampled)[self.order]
+        quality = groups.picked((groups.quality_of(group.shard) for group in self.groups), self.sampled)[self.order]
         self.learn(features, weights, quality)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
         # the bound; with 60 % as near as with all in memory.
@@ -250,7 +238,7 @@ class MomentRounds(GroupDriver):
         limits = self.limits_at(self.sampled).at(self.order)
         spans = self.spans() if self.settings.calibrate else []
         size, share = limits.size, float(weights.sum() / self.total)
-        pool, ends = Pool(features, quality, device=self.device), limits.sample(np.arange(len(weights)), share)
+        pool, ends = Pool(features, quality, device=self.state.device), limits.sample(np.arange(len(weights)), share)
         given = self.settings, self.unit, size * share, torch.from_numpy(weights).to(pool.device), ends
         problem = Problem(pool, *given, partial(make_terms, spans=spans), copies=1 / share)
         self.terms, self.diversity = problem.objective.quality, problem.objective.diversity
@@ -287,7 +275,7 @@ class MomentRounds(GroupDriver):
             probability=(self.of_group(place, probability) for place in places),
         )
 
-    def postprocess(self) -> ShardedSelection:
+    def postprocess(self) -> groups.ShardedSelection:
         """The last solve's mask, and a bound at its fractional optimum."""
         relaxed, level = self.solved.relaxed, self.solved.level
         self.check_limits(self.solved.chosen)
@@ -307,10 +295,10 @@ class MomentRounds(GroupDriver):
         raw: dict[str, float] = {}
         exact: dict[str, float] = {}
         for place, (term, metric) in enumerate(zip(self.diversity, self.state.metrics, strict=True)):
-            moment = torch.from_numpy(sum_groups(measured, f"moment_{place}"))
+            moment = torch.from_numpy(groups.sum_groups(measured, f"moment_{place}"))
             raw[term.name] = -metric.unit * float(moment.square().sum()) / self.size**2
             if isinstance(metric, DiSF):
-                sums = (torch.from_numpy(sum_groups(measured, f"sums_{place}_{side}")) for side in range(2))
+                sums = (torch.from_numpy(groups.sum_groups(measured, f"sums_{place}_{side}")) for side in range(2))
                 exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *sums)
 
         def decisions() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -13,7 +13,7 @@ from datamask.config import Config, Quota, Select, resolve
 from datamask.selection import moment_rounds as rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.groups import UndecidedTooFew
+from datamask.selection.groups import ShardedSelection, UndecidedTooFew
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem
 
@@ -50,7 +50,7 @@ def shards(data: tuple[np.ndarray, ...], order: np.ndarray, count: int) -> tuple
     return [Rows(data[0][part], data[1][part], data[2][part]) for part in parts], parts
 
 
-def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.ShardedSelection, np.ndarray, list[Rows]]:
+def run(data, parts_of, settings: Select, room: int) -> tuple[ShardedSelection, np.ndarray, list[Rows]]:
     """The exchange, its mask in the documents' own order, and the shards."""
     made, parts = parts_of
     with TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
 from datamask.selection.sparse_rows import csr_of, index_type, taken_rows
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import Progress, ShardFiles, required, silent
 from datamask.storage import Output
 from datamask.text.ngrams import BUCKETS, counted, hashed_words
 
@@ -148,8 +148,7 @@ def held_words(all_files: Sequence[ShardFiles]) -> int:
     """The number of distinct n-grams of each document, summed over all documents."""
     held = 0
     for files in all_files:
-        assert files.atoms is not None
-        with storage.open_parquet(files.atoms.path) as file:
+        with storage.open_parquet(required(files.atoms).path) as file:
             footer = file.metadata
             for group in range(footer.num_row_groups):
                 columns = (footer.row_group(group).column(place) for place in range(footer.num_columns))
@@ -192,17 +191,13 @@ def target_facts(all_files: Sequence[ShardFiles], settings: ResolvedSelect) -> d
     leaked: list[dict[str, Any]] = []
     count = 0
     for files in all_files:
-        if files.atoms is None:
-            continue
-        here = np.zeros(len(scan.frequent), bool)
-        here[np.asarray(files.atoms.facts["unseen"], np.int64)] = True
-        unseen &= here
-        count += int(files.atoms.facts["leaks"])
-        if files.atoms.facts["leaks"] and len(leaked) < NAMED:
-            table = storage.read_table(files.atoms.path, ["chunk_id", "leak"])
-            table = table.filter(pa.compute.is_valid(table["leak"])).slice(0, NAMED - len(leaked))
-            for chunk, name in zip(table["chunk_id"].to_pylist(), table["leak"].to_pylist(), strict=True):
-                leaked.append({"shard": files.shard.name, "chunk_id": chunk, "target": name})
+        atoms = required(files.atoms)
+        unseen &= np.isin(np.arange(len(unseen)), atoms.facts["unseen"])
+        count += int(atoms.facts["leaks"])
+        if atoms.facts["leaks"] and len(leaked) < NAMED:
+            table = storage.read_table(atoms.path, ["chunk_id", "leak"]).rename_columns(["chunk_id", "target"])
+            named = table.filter(table["target"].is_valid()).slice(0, NAMED - len(leaked)).to_pylist()
+            leaked += [{"shard": files.shard.name, **row} for row in named]
     words = int(target.counts().sum() + len(target.texts)) // 2
     return {
         "target": {

@@ -33,26 +33,12 @@ from scipy.optimize import Bounds, minimize
 from datamask.config import ResolvedSelect
 from datamask.devices import pick_device
 from datamask.maps import Handed, mapped, write_array
+from datamask.selection import groups
 from datamask.selection.cover import atoms
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
-from datamask.selection.groups import (
-    Group,
-    GroupDriver,
-    Nearest,
-    ReducedPrices,
-    Round,
-    ShardedSelection,
-    Undecided,
-    UndecidedTooFew,
-    hands_on,
-    picked,
-    quality_of,
-    sum_groups,
-    weights_of,
-)
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
@@ -104,7 +90,7 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Covering(Round):
+class Covering(groups.Round):
     """The state of a round."""
 
     anchors: Handed | None = None  # (a, d) unit rows
@@ -115,8 +101,8 @@ class Covering(Round):
     span: float = 0.0  # the objective's, from a random selection to the best
 
 
-@hands_on("sketch")
-def sample_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("sketch")
+def sample_group(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
     these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
     settings, features = state.settings, group.shard.features()
@@ -124,12 +110,12 @@ def sample_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
     least = atoms.least_hashes(hashes, max(anchors, atoms.JUDGED))
-    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[: atoms.JUDGED]]}
+    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": groups.quality_of(group.shard)[least[: atoms.JUDGED]]}
     return dict(hashes=hashes, least=hashes[least], **kept)
 
 
-@hands_on("laid")
-def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("laid")
+def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: writes a group's rows of atoms as flat files.
 
     Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
@@ -140,7 +126,7 @@ def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
         blocks.append(atoms.kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
-    weights = weights_of(settings, group.shard)
+    weights = groups.weights_of(settings, group.shard)
     if settings.metrics.keys() != {"coverage-embedding"}:
         blocks += atoms.word_rows(settings, group.shard.ngrams(), weights)
     rows = reduce(atoms.beside, blocks)
@@ -148,7 +134,7 @@ def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
         write_array(_part(state, group.number, part), array)
     by = np.zeros(0)
     if state.ranges is not None:
-        quality = quality_of(group.shard)
+        quality = groups.quality_of(group.shard)
         alike = np.full(quality.shape[1], 1 / quality.shape[1])
         by = rows.state(weights * atoms.word_worth(quality, alike, state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
@@ -162,19 +148,19 @@ def write_atoms(state: Covering, group: Group) -> dict[str, np.ndarray]:
     }
 
 
-@hands_on("taken")
-def read_undecided(state: Covering, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("taken")
+def read_undecided(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
     and the quality's part of the objective (`offset`)."""
     at, inside = group.given("at", "inside")
-    rows, mass = _laid(state, group.number), weights_of(state.settings, group.shard) * inside / state.size
+    rows, mass = _laid(state, group.number), groups.weights_of(state.settings, group.shard) * inside / state.size
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
     return dict(**arrays, state=rows.state(mass), offset=np.asarray(mass @ state.linear(group.shard)))
 
 
-@hands_on("price")
-def price_group(state: Covering, group: Group) -> dict[str, np.ndarray]:
+@groups.hands_on("price")
+def price_group(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
     rows, linear = _laid(state, group.number), state.linear(group.shard)
     return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
@@ -193,7 +179,7 @@ def _part(state: Covering, number: int, part: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class CoverPart(Undecided):
+class CoverPart(groups.Undecided):
     """The undecided documents' problem of coverage."""
 
     joint: SummedCoverage  # without rows
@@ -201,7 +187,7 @@ class CoverPart(Undecided):
 
     def concave(self, size: float) -> Concave:
         """The part as a concave problem, its coverage's rows read into memory. size: the whole budget."""
-        held = sum_groups(self.taken, "state")
+        held = groups.sum_groups(self.taken, "state")
         joint = replace(self.joint, rows=read_rows(self.taken, self.joint.rows.width), held=held)
         linear, feasible = torch.from_numpy(self.linear), Feasible(self.limits)
         return Concave([joint], [1.0], linear, feasible, size, [held], self.offset)
@@ -302,11 +288,11 @@ class _Priced(NamedTuple):
     """Every document's price at a state, per unit of the budget and times size."""
 
     prices: Callable[[], Iterator[np.ndarray]]  # (n,) of each group
-    reduced: ReducedPrices
+    reduced: groups.ReducedPrices
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class CoverRounds(GroupDriver):
+class CoverRounds(groups.GroupDriver):
     """The driver of coverage; its state is one number an atom. Shards have `ngrams()`.
 
     room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
@@ -374,14 +360,14 @@ class CoverRounds(GroupDriver):
     def check_optimum(self) -> None:
         """:raises UndecidedTooFew: the optimum was not found with the undecided documents that the room holds."""
         if self.off > UNSOLVED and len(self.p) < self.count:
-            raise UndecidedTooFew(
+            raise groups.UndecidedTooFew(
                 f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
                 f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {self.off:.0%} of the "
                 f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({FEW:,} "
                 "documents' by default), or solve the corpus as one problem"
             )
 
-    def postprocess(self) -> ShardedSelection:
+    def postprocess(self) -> groups.ShardedSelection:
         """The mask, searched among the undecided."""
         self.check_optimum()
         mask, state = self.search(replace(self.posed_last, p=self.p), self.priced)
@@ -451,12 +437,12 @@ class CoverRounds(GroupDriver):
         self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
         self.numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
-        total, random, spent = (sum_groups(self.laid, name) for name in ("state", "random", "spent"))
+        total, random, spent = (groups.sum_groups(self.laid, name) for name in ("state", "random", "spent"))
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
         words = total[len(anchors) :]
         if self.state.ranges is not None:
-            words = atoms.counted_words(words, sum_groups(self.laid, "worth")[len(anchors) :])
+            words = atoms.counted_words(words, groups.sum_groups(self.laid, "worth")[len(anchors) :])
         wanted = None if target is None else target.counts(self.settings.coverage.buckets)
         targets = atoms.targets_of(self.settings, len(anchors), words, wanted)
         bend = int(self.laid[0].read("bend")[0])
@@ -478,7 +464,7 @@ class CoverRounds(GroupDriver):
         if sum(map(len, sample)) < 2:
             sample = self.sample(2, self.ones)
         taken = self.take("sample", self.places("sample", sample))
-        hashes = picked(self.hashes(), sample)
+        hashes = groups.picked(self.hashes(), sample)
         half = hashes < np.median(hashes)
         spans = dict.fromkeys([*self.quality_names, *settings.metrics], (0.0, 1.0))
         if settings.calibrate:
@@ -527,14 +513,9 @@ class CoverRounds(GroupDriver):
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
 
-    @property
-    def quality_names(self) -> list[str]:
-        """The quality columns' names among the terms."""
-        return [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
-
     def state_of(self, name: str, fixed: Sequence[Handed]) -> np.ndarray:
         """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
-        return sum_groups(self.take(name, fixed), "state")
+        return groups.sum_groups(self.take(name, fixed), "state")
 
     # ------------------------------------------------------------ prices
 
@@ -558,12 +539,12 @@ class CoverRounds(GroupDriver):
             limits = self.limits_at(self.pricing)
             share = float(limits.weights.sum()) / self.total
             self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
-        some = picked(prices(), self.pricing)
+        some = groups.picked(prices(), self.pricing)
         return self.answers.answer(torch.from_numpy(some))[1].multipliers
 
     # ------------------------------------------------------------ the undecided
 
-    def part(self, name: str, near: Nearest, start: np.ndarray | None) -> CoverPart:
+    def part(self, name: str, near: groups.Nearest, start: np.ndarray | None) -> CoverPart:
         """The problem of these documents. start: (m,) their first p.
 
         :raises UndecidedTooFew: as `pose`.
@@ -571,7 +552,7 @@ class CoverRounds(GroupDriver):
         posed = self.pose(name, near)
         return CoverPart(posed.taken, posed.linear, posed.limits, self.joint, start)
 
-    def first_p(self, near: Nearest) -> list[np.ndarray]:
+    def first_p(self, near: groups.Nearest) -> list[np.ndarray]:
         """(m,) of each group: the first p of these documents: the last optimum, or at first which are above the cut."""
         if len(self.p):
             return [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
@@ -590,7 +571,7 @@ class CoverRounds(GroupDriver):
 
         :raises UndecidedTooFew: it breaks a limit.
         """
-        price = picked(priced.prices(), self.index)
+        price = groups.picked(priced.prices(), self.index)
         beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
         [(mask, state)] = self.maps(search_mask, self.state, [(posed, price, beside_it)])
         self.check_limits(mask)
@@ -598,7 +579,7 @@ class CoverRounds(GroupDriver):
 
     def finished(
         self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
-    ) -> ShardedSelection:
+    ) -> groups.ShardedSelection:
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
         [last], undecided = self.price("chosen", state), int(self.starts[-1])
         decisions = (

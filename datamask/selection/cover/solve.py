@@ -15,7 +15,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.tangent import Concave, Record, maximise
 from datamask.selection.driver import PoolDriver
-from datamask.selection.metrics.base import StateMetric, as_state
+from datamask.selection.metrics.base import Metric, StateMetric, as_state
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.problem.limits import NO_SELECTION
@@ -252,7 +252,7 @@ class Repeats(Mixture):
     accuracy, rougher = REPEATED, 1
 
     def __init__(self, problem: Problem, terms: list[Term], progress: Report) -> None:
-        refuse(terms)
+        refuse([term.metric for term in terms])
         super().__init__(problem, terms, Feasible(problem.limits.repeated(problem.settings.repeat)), progress)
 
     def postprocess(self) -> Draft:
@@ -291,9 +291,9 @@ class Repeats(Mixture):
         return np.bincount(index[self.search(over, p, self.found.price[at])], minlength=count)
 
 
-def refuse(terms: list[Term]) -> None:
+def refuse(metrics: Sequence[Metric | None]) -> None:
     """:raises ConfigError: a metric for which the effect of a second copy of a document is not defined."""
-    strange = [term.name for term in terms if as_state(term.metric) is None]
+    strange = [metric.name for metric in metrics if metric is not None and as_state(metric) is None]
     if strange:
         raise ConfigError(
             f"select.repeat: to {', '.join(strange)} a second copy of a document changes nothing, or it is not known "

@@ -419,34 +419,32 @@ class Policy:
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
         """Learns the logits of a block, of which k documents are to be selected, and sets `selected`."""
-        settings = self.problem.settings
-        if 0 < k < len(block):
-            size = min(len(block), max(2, round(settings.partial * len(block))))
-            annealing_from = settings.n_epochs
-            if not settings.published:
-                self._begin(block, k)
-                if all(term.exact for _, term in self.terms):
-                    annealing_from = round((1 - ANNEALED) * settings.n_epochs)
-            for step in range(settings.n_epochs):
-                share = step / max(settings.n_epochs - 1, 1)
-                rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
-                chosen = torch.randperm(len(block), generator=self.generator, device=block.device)[:size]
-                if step == annealing_from:
-                    self._begin_annealing(block, k, size)
-                if settings.published:
-                    self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
-                elif step >= annealing_from:
-                    self._anneal(
-                        block[chosen], (step - annealing_from) / max(settings.n_epochs - 1 - annealing_from, 1)
-                    )
-                else:
-                    self._step(block[chosen], rate)
-                if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
-                    self._record(block, k, step + 1 + number * settings.n_epochs, step >= annealing_from)
-            if annealing_from < settings.n_epochs:
-                self.logits[block] = self._annealed(block)
-        else:
-            self._record(block, k, number * settings.n_epochs)
+        settings, epochs = self.problem.settings, self.problem.settings.n_epochs
+        if not 0 < k < len(block):
+            self._record(block, k, number * epochs)
+            return
+        size = min(len(block), max(2, round(settings.partial * len(block))))
+        annealing_from = epochs
+        if not settings.published:
+            self._begin(block, k)
+            if all(term.exact for _, term in self.terms):
+                annealing_from = round((1 - ANNEALED) * epochs)
+        for step in range(epochs):
+            share = step / max(epochs - 1, 1)
+            rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
+            batch = block[torch.randperm(len(block), generator=self.generator, device=block.device)[:size]]
+            if step == annealing_from:
+                self._begin_annealing(block, k, size)
+            if settings.published:
+                self._published_step(batch, min(max(round(k * size / len(block)), 1), size - 1), rate)
+            elif step >= annealing_from:
+                self._anneal(batch, (step - annealing_from) / max(epochs - 1 - annealing_from, 1))
+            else:
+                self._step(batch, rate)
+            if (step + 1) % max(1, epochs // RECORDS) == 0 or step + 1 == epochs:
+                self._record(block, k, step + 1 + number * epochs, step >= annealing_from)
+        if annealing_from < epochs:
+            self.logits[block] = self._annealed(block)
 
     def _published_step(self, batch: Tensor, k: int, rate: float) -> None:
         logits = self.logits[batch]

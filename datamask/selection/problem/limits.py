@@ -365,11 +365,8 @@ def _quota_ends(
                 f"quota: no document has {quota.column} = {name!r}{nearest(name, names)}; "
                 f"found: {', '.join(names[:20])}"
             )
-        if name in names:
-            low[names.index(name)] = max(low[names.index(name)], up(least * size))
-    for name, most in quota.maximum.items():
-        if name in names:
-            high[names.index(name)] = min(high[names.index(name)], down(most * size))
+    low = np.maximum(low, up(np.array([quota.minimum.get(name, -np.inf) for name in names]) * size))
+    high = np.minimum(high, down(np.array([quota.maximum.get(name, np.inf) for name in names]) * size))
     grain = GRAIN * max(size, 1.0)
     if in_tokens:
         low, high = low - TOLERANCE * size, high + TOLERANCE * size

@@ -39,7 +39,6 @@ class Pool:
     tokens: Any = None
     groups: Mapping[str, Any] = field(default_factory=dict)
     quality_weights: Any = None
-    quality_names: tuple[str, ...] = ()
     device: Any = "cpu"
     ngrams: Any = None  # (N, J) scipy.sparse counts (`text.ngrams.count_ngrams`), for coverage of words
     target: Any = None  # (J,) counts of a target's n-grams
@@ -69,8 +68,6 @@ class Pool:
                 f"quality_weights must be {columns} numbers, none negative and not all zero, found {weights.tolist()}"
             )
         self.quality_weights = weights / weights.sum()
-        default = ("quality",) if columns == 1 else tuple(f"quality_{column}" for column in range(columns))
-        self.quality_names = tuple(self.quality_names) or default
         if self.tokens is not None:
             self.tokens = _column(self.tokens, "tokens", len(features))
             if (self.tokens <= 0).any():
@@ -219,6 +216,11 @@ def budget_of(settings: ResolvedSelect, count: int, tokens: tuple[float, float] 
             f"set at least {1 / count:.2g}, or budget_documents"
         )
     return "documents", size
+
+
+def quality_names(columns: int) -> list[str]:
+    """The names of so many columns of quality among the terms."""
+    return ["quality"] if columns == 1 else [f"quality_{column}" for column in range(columns)]
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:

@@ -134,14 +134,6 @@ class Objective:
         )
 
 
-def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
-    """The objective of these terms weighted by the problem's λ. Calibration does not depend on λ, so it is kept."""
-    pool = problem.pool
-    quality, diversity = weigh_terms(problem.settings, pool.quality_weights, quality, diversity)
-    constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
-    return Objective(problem, quality, diversity, torch.from_numpy(scaled_quality(quality, pool.quality)), constant)
-
-
 def weigh_terms(
     settings: ResolvedSelect, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
@@ -196,7 +188,10 @@ class Problem:
     @cached_property
     def objective(self) -> Objective:
         """The objective to maximise."""
-        return balance(self, *self.calibrate(self))
+        quality, diversity = weigh_terms(self.settings, self.pool.quality_weights, *self.calibrate(self))
+        constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
+        linear = torch.from_numpy(scaled_quality(quality, self.pool.quality))
+        return Objective(self, quality, diversity, linear, constant)
 
     @cached_property
     def sample(self) -> np.ndarray:

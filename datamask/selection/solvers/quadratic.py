@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
-import numpy as np
 import torch
 
 from datamask.selection.metrics.base import MomentMetric
@@ -284,19 +283,3 @@ class Quadratic:
             self.offset + float((weights * self.linear)[taken].sum()),
         )
         return index, part
-
-
-def sampled(whole: Quadratic, rows: np.ndarray) -> Quadratic:
-    """The problem on a sample of the documents, coefficients and limits scaled to its share of the weight.
-
-    rows: (n,) row numbers.
-    """
-    index = torch.from_numpy(rows)
-    weights = whole.feasible.weights[index]
-    share = float(weights.sum() / whole.feasible.weights.sum())
-    return Quadratic(
-        [part.take(index) for part in whole.prepared],
-        [c / share**2 for c in whole.coefficients],
-        whole.linear[index] / share,
-        Feasible(whole.feasible.limits.sample(rows, share)),
-    )

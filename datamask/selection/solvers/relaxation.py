@@ -22,15 +22,7 @@ from datamask.selection.problem.problem import SAMPLE, Draft, Problem, Term, mom
 from datamask.selection.solvers import RELAXATION, Report, Solver
 from datamask.selection.solvers.ascent import Ascent, Multilinear, Spectral, standing
 from datamask.selection.solvers.newton import DualPoint, Newton, suits_newton
-from datamask.selection.solvers.quadratic import (
-    Prepared,
-    Quadratic,
-    certified,
-    prepare,
-    priced,
-    rounding_of,
-    sampled,
-)
+from datamask.selection.solvers.quadratic import Prepared, Quadratic, certified, prepare, priced, rounding_of
 from datamask.selection.solvers.swaps import swap_by_kernel
 from datamask.shares import share_part
 
@@ -252,8 +244,14 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualP
     if count <= 2 * SAMPLE:
         return feasible.uniform_start()
     rows = np.sort(problem.sample)
-    small = sampled(quadratic, rows)
-    share = float(small.feasible.weights.sum() / feasible.weights.sum())
+    index = torch.from_numpy(rows)
+    share = float(feasible.weights[index].sum() / feasible.weights.sum())
+    small = Quadratic(
+        [part.take(index) for part in quadratic.prepared],
+        [c / share**2 for c in quadratic.coefficients],
+        quadratic.linear[index] / share,
+        Feasible(feasible.limits.sample(rows, share)),
+    )
     if suits_newton(quadratic):
         _, end = Newton(small, small.feasible.uniform(), ROUGH).run()
         return end.beyond(share)

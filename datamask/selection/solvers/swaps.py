@@ -118,16 +118,12 @@ def swap_by_value(
 
 
 @compiled
-def swap_best(  # type: ignore[no-untyped-def]
-    kernel,  # (n, n) float32 Σ_m c_m w_i w_j ⟨v_i, v_j⟩
-    gain,  # (n,) marginal value of taking each document, to first order; written to
-    charged,  # (n,) what the limits' dual prices charge for it; the greatest gain − charged is tried first
-    inside,  # (n,) bool: which documents are selected; written to
-    floor,  # what a swap must gain more than
-    budget,  # (3,) what is spent, the least and the most that may be; written to
-    sums,  # RunningSums, written to
-):
-    """Makes the best swap, one after the other, until none gains more than `floor`."""
+def swap_best(kernel, gain, charged, inside, floor, budget, sums):  # type: ignore[no-untyped-def]
+    """Makes the best swap, one after the other, until none gains more than `floor`. The first three as `best_swaps` has
+    them; inside: (n,) bool, which are selected; budget: (3,) what is spent, the least and the most that may be.
+
+    gain, inside, budget and sums are written to.
+    """
     weights = sums.weights
     n = len(gain)
     self_terms = np.empty(n, np.float64)
