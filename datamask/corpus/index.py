@@ -21,6 +21,7 @@ from datamask.corpus.reading import Batch, ShardReading
 from datamask.errors import ConservationError
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, write_output
+from datamask.text.letters import unique_sorted
 from datamask.text.text_hashes import text_hashes
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _Indexer:
         return {
             **{name: self._sums[name] for name in names},
             "reasons": dict(sorted(self._reasons.items())),
-            "duplicate_ids": len(hashes) - len(np.unique(hashes)),
+            "duplicate_ids": len(hashes) - len(unique_sorted(hashes)),
         }
 
     def _index(self, batch: Batch) -> pa.RecordBatch:
