@@ -17,7 +17,7 @@ from typing import Any
 from datamask.config import load_config
 from datamask.maps import Handed
 from datamask.selection import arrays, calibration, candidates, stage
-from datamask.selection.candidates import read_group
+from datamask.selection.candidates import group_of, read_candidates
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
 from datamask.stages import recorded
@@ -54,7 +54,8 @@ def main() -> None:
     all_files, config, work = recorded(arguments.corpus)
     config = load_config(None, arguments.set, config.model_dump(mode="json"))
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    group = read_group([with_atoms(files, config, work) for files in ordered], config)
+    ordered = [with_atoms(files, config, work) for files in ordered]
+    group = group_of(ordered, (read_candidates(files, config) for files in ordered), config)
     arrays = {name: values[:300] for name, values in (group.facts.arrays or {}).items()}
     facts = Handed(arrays={**arrays, "ends": group.facts.read("ends")[0].clip(max=300)})
     stage.select_jointly(replace(group, facts=facts, count=min(300, len(group))), config.selection)

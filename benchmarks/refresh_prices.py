@@ -27,7 +27,7 @@ from datamask import storage
 from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.calibration import make_problem
-from datamask.selection.candidates import gather_pool, read_candidates, read_group
+from datamask.selection.candidates import gather_pool, group_of, read_candidates
 from datamask.selection.cover.counting import count_shard
 from datamask.selection.extension import MustSolve
 from datamask.stages import ShardFiles, recorded
@@ -130,7 +130,8 @@ def main() -> None:
                 and [mask_shard(one, extended, config, work).path for one in so_far[: len(before)]] == before
             )
             in_order = sorted(so_far, key=lambda one: one.shard.name)
-            pool = gather_pool(read_group(in_order, config), config.selection, "")
+            read = (read_candidates(files, config) for files in in_order)
+            pool = gather_pool(group_of(in_order, read, config), config.selection, "")
             problem, reached = make_problem(pool, config.selection), {}
             scales = solved.facts["scales"]
             for how, prices in (("solved", solved), ("beside", extended)):

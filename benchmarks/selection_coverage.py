@@ -17,7 +17,7 @@ import torch
 from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.candidates import gather_pool, read_group
+from datamask.selection.candidates import gather_pool, group_of, read_candidates
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms
 from datamask.selection.cover.tangent import Concave
@@ -32,7 +32,8 @@ def pool_of(output: str, work: str, settings: dict) -> tuple[Pool, dict]:
     files, config, _ = recorded(output)
     config = config.model_copy(update={"select": resolve(None, settings)})
     ordered = [with_atoms(each, config, work) for each in sorted(files, key=lambda each: each.shard.name)]
-    return gather_pool(read_group(ordered, config), config.selection, ""), settings
+    read = (read_candidates(each, config) for each in ordered)
+    return gather_pool(group_of(ordered, read, config), config.selection, ""), settings
 
 
 def concave_of(problem: Problem) -> tuple[Concave, SummedCoverage]:

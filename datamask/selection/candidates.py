@@ -3,7 +3,7 @@ a file of embedded, scored documents in DATAMASK's layout (chunk_id, quality_sco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -179,28 +179,27 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     :raises ConservationError, InputError: see `read_candidates`.
     """
     number, shards = item
-    return read_group(shards, state.config, state.folder, f"candidates-{number}")
+    read = (read_candidates(files, state.config) for files in shards)
+    return group_of(shards, read, state.config, state.folder, f"candidates-{number}")
 
 
-def read_group(
-    shards: Sequence[ShardFiles], config: Config, folder: str | None = None, name: str = ""
+def group_of(
+    shards: Sequence[ShardFiles], read: Iterable[Candidates], config: Config, folder: str | None = None, name: str = ""
 ) -> CandidateGroup:
-    """The candidates of some shards, handed on in this folder by this name, or held.
-
-    :raises ConservationError, InputError: see `read_candidates`.
-    """
+    """The candidates of some shards as a group: handed on in this folder by this name, or held. read: theirs, one shard
+    after the other."""
     paths = tuple(vectors_path(files, config) for files in shards)
     words = tuple(files.atoms.path for files in shards if files.atoms)
     columns, buckets = pool_columns(config.selection), config.select.coverage.buckets
     found = handed(folder, name)
     if found is None:
-        read = [read_candidates(files, config) for files in shards]
+        every = list(read)
         arrays = {
-            name: np.concatenate([getattr(each, name) for each in read]) for name in ("quality", "tokens", "index")
+            name: np.concatenate([getattr(each, name) for each in every]) for name in ("quality", "tokens", "index")
         }
-        groups = [_groups(files, config, each) for files, each in zip(shards, read, strict=True)]
+        groups = [_groups(files, config, each) for files, each in zip(shards, every, strict=True)]
         arrays |= {f"groups_{column}": np.concatenate([own[column] for own in groups]) for column in columns}
-        found = hand_on(folder, name, **arrays, ends=np.cumsum([len(each) for each in read]))
+        found = hand_on(folder, name, **arrays, ends=np.cumsum([len(each) for each in every]))
     return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words, buckets)
 
 

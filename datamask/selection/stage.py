@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,8 +31,8 @@ from datamask.selection.candidates import (
     Candidates,
     gather_candidates,
     gather_pool,
+    group_of,
     read_candidates,
-    read_group,
 )
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, CoverRounds, can_cover, numbers_of
@@ -178,11 +178,12 @@ def write_groups(
 def solve_all_candidates(state: SelectionRun, ordered: tuple[ShardFiles, ...]) -> SelectionFacts:
     """All candidates as one problem, on one worker."""
     with share_part(0, 0.03):
-        group = read_group(ordered, state.config)
+        read = [read_candidates(files, state.config) for files in ordered]
+        group = group_of(ordered, read, state.config)
     with share_part(0.03, 0.97):
         decided, facts = select_jointly(group, state.config.selection)
     with share_part(0.97, 1):
-        rows = write_decisions(state, Decided(ordered, Handed(arrays=decided)))
+        rows = write_decisions(state, Decided(ordered, Handed(arrays=decided)), read)
     return SelectionFacts(rows, {"scope": "corpus", **state.config.selection.facts(), **facts})
 
 
@@ -214,12 +215,15 @@ class Decided(NamedTuple):
     stay: frozenset[str] = frozenset()  # shards whose decisions are there
 
 
-def write_decisions(state: SelectionRun, decided: Decided) -> list[tuple[str, int, int]]:
-    """Writes the decisions of the shards but of those that stay; a row for each of these."""
+def write_decisions(
+    state: SelectionRun, decided: Decided, read: Iterable[Candidates] = ()
+) -> list[tuple[str, int, int]]:
+    """Writes the decisions of the shards but of those that stay; a row for each of these. read: the shards' candidates,
+    where they are at hand."""
     names, rows, start = decided.arrays.names(), [], 0
     columns = dict(zip(names, decided.arrays.read(*names), strict=True))
-    for files in decided.shards:
-        candidates = read_candidates(files, state.config)
+    each = read or (read_candidates(files, state.config) for files in decided.shards)
+    for files, candidates in zip(decided.shards, each, strict=True):
         part = slice(start, start := start + len(candidates))
         if files.shard.name not in decided.stay:
             own = {name: column[part] for name, column in columns.items()}
@@ -256,21 +260,21 @@ def mask_shard(
         )
     started = time.perf_counter()
     candidates = read_candidates(files, config)
-    made, facts = _alone(files, candidates.tokens, config)
+    made, facts = _alone(files, candidates, config)
     output = _write_mask(place, candidates, made, config.selection.repeat, facts)
     progress(output.rows)
     return replace(output, seconds=time.perf_counter() - started)
 
 
-def _alone(files: ShardFiles, tokens: np.ndarray, config: Config) -> tuple[Arrays, dict[str, object]]:
-    """The selection from one shard, whose candidates have these tokens (n,)."""
+def _alone(files: ShardFiles, candidates: Candidates, config: Config) -> tuple[Arrays, dict[str, object]]:
+    """The selection from one shard."""
     settings = config.selection
     if settings.budget_documents or settings.budget_tokens:
         raise ConfigError(
             "scope shard needs a token_ratio or a select_ratio: a number of documents or tokens is for scope corpus to "
             "share out"
         )
-    count = len(tokens)
+    count, tokens = len(candidates), candidates.tokens
     none = np.zeros(count, np.float32)
     if settings.in_tokens:
         share = (settings.token_ratio or 0) * float(tokens.sum())
@@ -279,7 +283,7 @@ def _alone(files: ShardFiles, tokens: np.ndarray, config: Config) -> tuple[Array
         nothing = round((settings.select_ratio or 0) * count) == 0
     if nothing:
         return {"selected": none.astype(bool), "probability": none, "price": none}, {"objective": None}
-    decided, facts = select_jointly(read_group([files], config), settings)
+    decided, facts = select_jointly(group_of([files], [candidates], config), settings)
     return decided, {**settings.facts(), **facts, "scope": "shard"}
 
 

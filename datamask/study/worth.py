@@ -34,7 +34,7 @@ from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
-from datamask.selection.candidates import Candidates, gather_pool, read_candidates, read_group
+from datamask.selection.candidates import Candidates, gather_pool, group_of, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.stages import ShardFiles, recorded, required
 from datamask.study.run import Settings, Tell
@@ -227,7 +227,7 @@ class _Choices:
         if sum(map(len, self.candidates)) > JOINT_DOCUMENTS:
             return None
         with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-            group = read_group(self.shards, self.config)
+            group = group_of(self.shards, self.candidates, self.config)
             problem = make_problem(gather_pool(group, self.config.selection, folder), self.config.select)
             masks = (torch.from_numpy(np.concatenate(mask)) for mask in (self.after, self.before))
             after, before = (problem.objective.evaluate(mask).objective for mask in masks)
