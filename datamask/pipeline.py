@@ -267,7 +267,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=34,
+            version=35,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=200,

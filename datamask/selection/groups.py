@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datamask.selection.candidates import CandidateGroup
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
+UNSOLVED = 0.05  # share of the objective's span; a fractional optimum further below its bound had too little room
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
 SIDE, GRAINS = 640, 16  # of a histogram of distances from a soft cut: bins on each side, and bins to its width
 

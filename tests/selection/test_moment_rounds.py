@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from datamask.config import Config, Quota, Select, resolve
+from datamask.selection import groups
 from datamask.selection import moment_rounds as rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
@@ -90,6 +91,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     problem = joint(data, settings)
     best = solve_problem(problem).objective
     monkeypatch.setattr(rounds, "SAMPLE", 400)
+    monkeypatch.setattr(groups, "UNSOLVED", 1.0)
 
     def reached() -> float:
         _, mask, _ = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
@@ -99,6 +101,23 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     assert twice > 0.99 * best
     monkeypatch.setattr(rounds, "SOLVES", 1)
     assert reached() < twice
+
+
+@pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
+@pytest.mark.parametrize("noise", [0.3, 0.03])
+def test_an_optimum_far_below_its_bound_is_refused(metric: str, noise: float, monkeypatch) -> None:
+    """Documents of a language have nearly one price: after each solve other languages are above the cut."""
+    generator = np.random.default_rng(3)
+    topic = generator.integers(0, 17, 20_000)
+    features = generator.standard_normal((17, WIDTH))[topic] + noise * generator.standard_normal((20_000, WIDTH))
+    quality = 0.9 + 0.1 * generator.random(20_000)
+    data = features.astype(np.float16), quality, np.ones(20_000), topic
+    monkeypatch.setattr(rounds, "SAMPLE", 400)
+    parts = shards(data, np.argsort(topic, kind="stable"), 20)
+    with pytest.raises(UndecidedTooFew, match="as one problem"):
+        run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=2000)
+    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=20_000)
+    assert found.facts["gap"] < 0.05
 
 
 def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):

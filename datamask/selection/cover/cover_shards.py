@@ -68,7 +68,6 @@ LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M lon
 # A solve may move other documents' prices past the cut. Then the solve's state and these shares of the way to it are
 # tried, and the state of the least bound says which documents are undecided. Whole steps alone diverge in a small room.
 SHORTER = (0.5, 0.25, 0.1, 0.03)
-UNSOLVED = 0.05  # share of the objective's span; a fractional optimum further below its bound had too little room
 RANDOM_SETS = 8  # random selections drawn for a term's zero
 BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
 UNDECIDED = ACCURACY / 2  # tolerance of the undecided alone, so that solves of them come within `ACCURACY` of the bound
@@ -352,14 +351,14 @@ class CoverRounds(groups.GroupDriver):
             return True
         most = LARGE_SOLVES if self.grown else SOLVES
         if self.solves == most or not self.nearer:
-            if self.off <= UNSOLVED or self.room == self.greatest_room:
+            if self.off <= groups.UNSOLVED or self.room == self.greatest_room:
                 return True
             self.room, self.grown, self.solves = self.greatest_room, True, 0
         return False
 
     def check_optimum(self) -> None:
         """:raises UndecidedTooFew: the optimum was not found with the undecided documents that the room holds."""
-        if self.off > UNSOLVED and len(self.p) < self.count:
+        if self.off > groups.UNSOLVED and len(self.p) < self.count:
             raise groups.UndecidedTooFew(
                 f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
                 f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {self.off:.0%} of the "
