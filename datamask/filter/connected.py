@@ -24,6 +24,7 @@ from datamask.maps import deal_laid, gather, read_arrays, records_of, write_arra
 from datamask.text.letters import unique_sorted
 
 RANGE = 1 << 23  # documents
+MANY = 1 << 22  # pairs, from which what they connect stands for them
 PAIR = np.dtype([("lower", "<i8"), ("higher", "<i8")])
 
 
@@ -46,6 +47,23 @@ def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> ConnectedGroups:
     edges = coo_array((np.ones(len(one), bool), (place[: len(one)], place[len(one) :])), shape=2 * documents.shape)
     group = connected_components(edges, directed=False)[1] if len(documents) else np.zeros(0, np.int32)
     return ConnectedGroups(documents, group)
+
+
+def _connect(urls: Sequence[str], place: int) -> ConnectedGroups:
+    """What a range's pairs connect. Of the lowest ranges there are many, most of them between the same documents."""
+    held, count, kept = [np.zeros(0, PAIR)], 0, 0
+    for url in urls:
+        held.append(gather([url], PAIR, place))
+        count += len(held[-1])
+        if count > MANY + 2 * kept:
+            found = groups_of_pairs(*_ends(held))
+            held = [records_of(PAIR, lower=found.lowest(), higher=found.documents)]
+            count = kept = len(found.documents)
+    return groups_of_pairs(*_ends(held))
+
+
+def _ends(pairs: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([each["lower"] for each in pairs]), np.concatenate([each["higher"] for each in pairs])
 
 
 def _ranges(documents: int) -> int:
@@ -71,8 +89,7 @@ class ConnectedDocuments:
         self._scratch, self._documents, self._ranges = scratch, documents, _ranges(documents)
         urls, self.count = [*urls], 0
         for place in reversed(range(self._ranges)):
-            pairs, first = gather(urls, PAIR, place), place * RANGE
-            groups = groups_of_pairs(pairs["lower"], pairs["higher"])
+            groups, first = _connect(urls, place), place * RANGE
             found, lowest = groups.documents, groups.lowest()
             mine = found >= first
             urls.append(self._url("on", place))

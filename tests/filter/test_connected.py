@@ -46,6 +46,7 @@ def test_documents_are_connected_whatever_the_ranges_and_what_pairs_come_first(
     seed: int, count: int, room: int, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(connected, "RANGE", room)
+    monkeypatch.setattr(connected, "MANY", 1 << seed)
     one, other = pairs_of(seed, count)
     expected, named = lowest_by_spreading(one, other, count), np.unique([one, other])
     urls = [str(tmp_path / f"pairs-{part}") for part in range(1 + seed % 4)]
