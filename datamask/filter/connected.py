@@ -23,8 +23,8 @@ from scipy.sparse.csgraph import connected_components
 from datamask.maps import deal_laid, gather, read_arrays, records_of, write_arrays, write_dealt
 from datamask.text.letters import unique_sorted
 
-RANGE = 1 << 23  # documents
-MANY = 1 << 22  # pairs, from which what they connect stands for them
+RANGE = 1 << 22  # documents
+MANY = 1 << 21  # pairs, from which what they connect stands for them
 PAIR = np.dtype([("lower", "<i8"), ("higher", "<i8")])
 
 
@@ -55,7 +55,7 @@ def _connect(urls: Sequence[str], place: int) -> ConnectedGroups:
     for url in urls:
         held.append(gather([url], PAIR, place))
         count += len(held[-1])
-        if count > MANY + 2 * kept:
+        if count > MANY + kept:
             found = groups_of_pairs(*_ends(held))
             held = [records_of(PAIR, lower=found.lowest(), higher=found.documents)]
             count = kept = len(found.documents)
