@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from datamask.config import Config, Quota, resolve
 from datamask.errors import InputError
 from datamask.maps import Threads, here
-from datamask.selection import extend_prices, learn_prices, mask_shard, stage
+from datamask.selection import extend_prices, groups, learn_prices, mask_shard, stage
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover import atoms
@@ -147,7 +147,7 @@ def test_with_room_for_all_rounds_are_the_joint_solve(part, tmp_path):
 @pytest.mark.parametrize("seed", range(12))
 def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch):
     """Twelve documents in several groups, with room for a few: every selection, under every kind of limit."""
-    monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
+    monkeypatch.setattr(groups, "UNSOLVED", np.inf)
     generator = np.random.default_rng(seed)
     whole, _ = documents(12, topics=4, kinds=15, seed=seed)
     kinds = [
@@ -182,7 +182,7 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    for module, name in ((rounds, "ACCURACY"), (rounds, "UNSOLVED"), (rounds, "UNDECIDED")):
+    for module, name in ((rounds, "ACCURACY"), (groups, "UNSOLVED"), (rounds, "UNDECIDED")):
         monkeypatch.setattr(module, name, 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
@@ -244,7 +244,7 @@ def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
         stage, "groups", lambda ordered, bounds=None: [(0,), (1, 2), *((place,) for place in range(3, len(ordered)))]
     )
     monkeypatch.setattr(rounds, "FEW", 60)
-    monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
+    monkeypatch.setattr(groups, "UNSOLVED", np.inf)
 
 
 @pytest.fixture
