@@ -159,14 +159,13 @@ def _spanning(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         for value in vars(node).values():
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and (isinstance(child, DEFINITIONS) or _lines(child) != 1):
+                if isinstance(child, ast.AST) and (isinstance(child, DEFINITIONS) or not _in_a_line(child)):
                     waiting.append(child)
 
 
-def _lines(node: ast.AST) -> int | None:
-    """How many lines a node has; None: it says nothing of them, as arguments do, which may have several."""
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return None if first is None or last is None else last - first + 1
+def _in_a_line(node: ast.AST) -> bool:
+    """Whether a node says that it begins and ends in one line; arguments, which may have several, say nothing."""
+    return getattr(node, "lineno", 0) == getattr(node, "end_lineno", None)
 
 
 def _docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:

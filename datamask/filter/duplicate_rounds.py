@@ -118,6 +118,7 @@ class Searching:
     columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
     schema: pa.Schema | None = None
     first: tuple[int, ...] = ()  # each group's first document
+    count: int = 0  # of all documents
     fixed: int = 0  # documents of earlier releases
     quality_deviation: float = 0.0  # standard deviation of the quality
     pool: str | None = None  # in the work folder: the counts that the content score was made with
@@ -334,7 +335,7 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
         hashes["pair"] += some.start
         partition = partition_of(hashes["hash"], state.partitions)
         write_dealt(state.at("common", part, block), hashes, partition, state.partitions)
-    deal_pairs(state.at("copied", part), made.copies[:, 0], made.copies[:, 1], len(state.column("windows")))
+    deal_pairs(state.at("copied", part), made.copies[:, 0], made.copies[:, 1], state.count)
     arrays = {each: getattr(made, each) for each in ESTIMATED}
     return hand_on(state.folder, name, blocks=np.array([len(blocks)]), **arrays)
 
@@ -374,9 +375,9 @@ def choose_pairs(state: Searching, part: int) -> Handed:
             said = said[len(asked) :]
     own = (few / np.maximum(common, 1)).astype(np.float32)
     chosen = strong | (own >= candidates.OWN) | (wholly & (own >= candidates.PARTLY))
-    one, other, windows = one[chosen], other[chosen], state.column("windows")
-    letters = windows[unique_sorted(np.concatenate([one, other]))].sum(dtype=np.int64)
-    deal_pairs(state.at("linked", part), one, other, len(windows))
+    one, other = one[chosen], other[chosen]
+    letters = state.column("windows")[unique_sorted(np.concatenate([one, other]))].sum(dtype=np.int64)
+    deal_pairs(state.at("linked", part), one, other, state.count)
     return hand_on(state.folder, name, one=one, other=other, own=own[chosen], letters=letters[None])
 
 

@@ -179,7 +179,7 @@ class _Search:
         pairs = self._candidates()
         self._decide()
         alarms = self._alarms()
-        facts = {"compared": self.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
+        facts = {"compared": self.state.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
         return [
             output for outputs in self.maps(rounds.write_decisions, self.state, *self._own()) for output in outputs
         ], facts
@@ -195,15 +195,15 @@ class _Search:
         """:raises InputError: there are more documents than can be numbered."""
         loaded = self.maps(rounds.load_documents, self.state, self.groups, self.rows)
         counts = [group.documents for group in loaded]
-        self.count = sum(counts)
-        if self.count >= MOST:
+        count = sum(counts)
+        if count >= MOST:
             raise InputError(
-                f"duplicates are looked for among fewer than {MOST:,} documents at once, and here are {self.count:,}: "
+                f"duplicates are looked for among fewer than {MOST:,} documents at once, and here are {count:,}: "
                 "curate parts of the corpus one after the other, each with duplicates.against the outputs before it"
             )
         first = tuple(np.cumsum([0, *counts[:-1]]).tolist())
         shards = tuple(group[0].number for _, group in self.groups)  # a document's is its place among its group's
-        joined = [Fact(name, self.count, shards if name == "shard" else ()) for name in JOINED]
+        joined = [Fact(name, count, shards if name == "shard" else ()) for name in JOINED]
         self.maps(rounds.join_facts, self.state, joined)
         write_array(self.state.at("names") + ".npy", np.array([source.name for source in self.sources]))
         keys = [required(source.files.signatures).key for source in self.sources]
@@ -211,7 +211,7 @@ class _Search:
         fixed = sum(count for count, (_, group) in zip(counts, self.groups, strict=True) if group[0].place)
         # rounded, so that what was decided holds while little comes in
         deviation = float(f"{_deviation(loaded):.2g}")
-        self.state = replace(self.state, first=first, fixed=fixed, quality_deviation=deviation)
+        self.state = replace(self.state, first=first, count=count, fixed=fixed, quality_deviation=deviation)
 
     # ------------------------------------------------------------ pairs
 
@@ -223,9 +223,9 @@ class _Search:
         self.maps(rounds.exchange_samples, self.state, partitions)
         estimated = self.maps(rounds.estimate_similarity, self.state, partitions)
         self.state = replace(self.state, blocks=tuple(int(found.read("blocks")[0][0]) for found in estimated))
-        kind = np.int32 if self.count < 1 << 31 else np.int64
+        kind = np.int32 if self.state.count < 1 << 31 else np.int64
         copies = self._connected("copied").column(lambda first, last: np.arange(first, last, dtype=kind))
-        write_joined(self.state.at("copies") + ".npy", copies, self.count)
+        write_joined(self.state.at("copies") + ".npy", copies, self.state.count)
         self.maps(rounds.mark_templates, self.state, partitions)
         self.chosen = self.maps(rounds.choose_pairs, self.state, partitions)
         return [len(found.read("one")[0]) for found in self.chosen]
@@ -233,7 +233,7 @@ class _Search:
     def _connected(self, dealt: str) -> ConnectedDocuments:
         """What the pairs connect that the parts have dealt under this name."""
         urls = [self.state.at(dealt, part) for part in range(self.state.partitions)]
-        return ConnectedDocuments(self.state.at("ranges", dealt), urls, self.count)
+        return ConnectedDocuments(self.state.at("ranges", dealt), urls, self.state.count)
 
     # ------------------------------------------------------------ decisions
 
@@ -259,7 +259,7 @@ class _Search:
         column = connected.column(
             lambda first, last: np.full(last - first, -1, np.int32), lambda lowest: part_of(lowest, parts)
         )
-        write_joined(self.state.at("part") + ".npy", column, self.count)
+        write_joined(self.state.at("part") + ".npy", column, self.state.count)
         self.state = replace(self.state, decided=parts)
         return connected.count
 

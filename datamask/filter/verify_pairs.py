@@ -281,5 +281,4 @@ def _siblings(pair: TextPair) -> bool:
 def _clusters(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
     """The lowest number of the documents each is tied to."""
     found = groups_of_pairs(*np.array(list(edges), np.int64).reshape(-1, 2).T)
-    lowest = found.documents[np.unique(found.group, return_index=True)[1]]
-    return dict(zip(found.documents.tolist(), lowest[found.group].tolist(), strict=True))
+    return dict(zip(found.documents.tolist(), found.lowest().tolist(), strict=True))

@@ -415,6 +415,16 @@ class GroupDriver(Iteration[ShardedSelection]):
         found[self.index[place]] = values[self.starts[place] : self.starts[place + 1]]
         return found
 
+    def check_near(self, off: float, undecided: int, room: str) -> None:
+        """:raises UndecidedTooFew: the fractional optimum is far below its bound, by this share of the objective's
+        span, and not all documents were undecided."""
+        if off > UNSOLVED and undecided < self.count:
+            raise UndecidedTooFew(
+                f"{self.settings.metric} by groups: room={room} holds {undecided:,} undecided documents of "
+                f"{self.count:,} at a time, too few: after {self.done} solves the optimum may lie {off:.0%} of the "
+                "objective's span higher. Pass a greater room, or solve the corpus as one problem"
+            )
+
     def check_limits(self, mask: np.ndarray) -> None:
         """:raises UndecidedTooFew: this mask (m,) of the undecided breaks a limit."""
         if broken := self.own.broken(self.spent + self.own.spent(mask)):

@@ -295,13 +295,8 @@ class MomentRounds(groups.GroupDriver):
         held = weighted_norms(self.state.coefficients, relaxed.best)
         bound = most + held + self.constant + rounding_of(summed, most, held, self.constant, terms=self.count)
         value = relaxed.value + self.constant
-        off = (bound - value) / span_of_objective([*self.terms, *self.diversity], self.settings.calibrate)
-        if off > groups.UNSOLVED and self.starts[-1] < self.count:
-            raise groups.UndecidedTooFew(
-                f"{self.settings.metric} by groups: {self.starts[-1]:,} undecided documents of {self.count:,} are too "
-                f"few: after {SOLVES} solves the optimum may lie {off:.0%} of the objective's span higher. Pass a "
-                "greater room, or solve the corpus as one problem"
-            )
+        span = span_of_objective([*self.terms, *self.diversity], self.settings.calibrate)
+        self.check_near((bound - value) / span, int(self.starts[-1]), f"{self.room:,} documents")
         selected = sum(int(found.read("selected")[0].sum()) for found in self.chosen)
         raw: dict[str, float] = {}
         exact: dict[str, float] = {}

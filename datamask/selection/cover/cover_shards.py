@@ -358,13 +358,7 @@ class CoverRounds(groups.GroupDriver):
 
     def check_optimum(self) -> None:
         """:raises UndecidedTooFew: the optimum was not found with the undecided documents that the room holds."""
-        if self.off > groups.UNSOLVED and len(self.p) < self.count:
-            raise groups.UndecidedTooFew(
-                f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
-                f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {self.off:.0%} of the "
-                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({FEW:,} "
-                "documents' by default), or solve the corpus as one problem"
-            )
+        self.check_near(self.off, len(self.p), f"{self.room:,} numbers of rows ({FEW:,} documents' by default)")
 
     def postprocess(self) -> groups.ShardedSelection:
         """The mask, searched among the undecided."""
