@@ -78,7 +78,7 @@ def _quality(release: ReleaseFolder, manifest: Mapping[str, Any]) -> float | Non
 
 
 def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
-    """Publishes the page: a chart for each of CHARTS, drawn with altair as SVG, and the numbers. Needs no network."""
+    """Publishes the page: a chart for each of CHARTS, drawn as SVG, and the numbers. Needs no network."""
     charts = "\n".join(_chart(rows, name, title) for name, title in CHARTS.items())
     told = [name for name in rows[0] if name != "latest" and any(row[name] is not None for row in rows)]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in told)

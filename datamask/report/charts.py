@@ -1,4 +1,4 @@
-"""The report's charts, in Altair: one function per picture, each from plain rows.
+"""The report's charts as Vega-Lite specifications: one function per picture, each from plain rows.
 
 Colours come from the theme by the order of a scale's domain (`themes.py`), so that one specification serves the page,
 light and dark, print, and the PNG pictures. Colour is never the only sign: lines differ in dash, points in shape.
@@ -6,48 +6,36 @@ light and dark, print, and the PNG pictures. Colour is never the only sign: line
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar
-
-import altair as alt
-from altair.utils import schemapi
+from typing import Any
 
 from datamask.report.themes import DASHES, SERIES
 
 Rows = list[dict[str, Any]]
+Chart = dict[str, Any]  # of Vega-Lite, or a part of one
 HEIGHT = 230
 MAP_PANELS = ("top-quality", "diversity only", "selected")
+TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+_SHAPES = ["square", "diamond", "triangle-up", "circle", "cross"]
+_LOG = {"type": "log", "nice": False}
 
 
-class Values:
-    """Rows of a chart, which Altair takes as they are; a list it would copy and look through at every step."""
-
-    _schema: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def to_dict(self, *_: Any, **__: Any) -> Rows:
-        """The rows, as the chart library asks for them."""
-        return self.rows
+def channel(field: str, **settings: Any) -> Chart:
+    """An encoding's channel. field: the rows' name and the kind of its values, `share:Q`; see `TYPES`."""
+    name, _, kind = field.rpartition(":")
+    return {"field": name, "type": TYPES[kind], **settings}
 
 
-def chart_rows(rows: Rows) -> alt.Data:
-    """Rows for a chart."""
-    return alt.Data(values=Values(rows))
+def mark(kind: str, rows: Rows | None = None, *, encoding: Chart, **settings: Any) -> Chart:
+    """A mark and its encoding: a chart's body, or a layer of one. rows: of this layer alone."""
+    data = {} if rows is None else {"data": {"values": rows}}
+    return {"mark": {"type": kind, **settings}, "encoding": encoding, **data}
 
 
-def unchecked() -> AbstractContextManager[None]:
-    """Inside, charts are made without being checked against the schema at every step: the tests check them all."""
-    return schemapi.debug_mode(False)
-
-
-def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """A chart as Vega-Lite, in plain JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(chart.to_dict(validate=False)))
-    return found
+def chart(rows: Rows | None, *layers: Chart, height: int = HEIGHT) -> Chart:
+    """A chart as wide as its place, of one body or of layers. rows: of all of them; None: each has its own."""
+    body = layers[0] if len(layers) == 1 else {"layer": list(layers)}
+    return {**({} if rows is None else {"data": {"values": rows}}), **body, "width": "container", "height": height}
 
 
 def series(rows: Rows) -> list[str]:
@@ -56,199 +44,136 @@ def series(rows: Rows) -> list[str]:
     return [name for name in SERIES if name in there]
 
 
-def _legend(rows: Rows) -> alt.Legend:
-    return alt.Legend(title=None, values=series(rows), orient="top", columns=4, symbolOpacity=1)
+def _arms(rows: Rows, **ranges: Any) -> Chart:
+    """The channels that tell the series apart: colour, and others by what they give each of `SERIES`."""
+    legend = {"title": None, "values": series(rows), "orient": "top", "columns": 4, "symbolOpacity": 1}
+    scales = {"color": {}, **{name: {"range": values} for name, values in ranges.items()}}
+    return {
+        name: channel("arm:N", scale={"domain": list(SERIES), **scale}, legend=legend) for name, scale in scales.items()
+    }
 
 
-def _color(rows: Rows, field: str = "arm", legend: bool = True) -> alt.Color:
-    shown = _legend(rows) if legend else None
-    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(SERIES)), legend=shown)
-
-
-def _dash(rows: Rows) -> alt.StrokeDash:
-    scale = alt.Scale(domain=list(SERIES), range=[list(dash) for dash in DASHES])
-    return alt.StrokeDash("arm:N", scale=scale, legend=_legend(rows))
-
-
-def _chart(rows: Rows, height: int = HEIGHT) -> alt.Chart:
-    return alt.Chart(chart_rows(rows)).properties(width="container", height=height)
-
-
-def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> alt.Chart:
+def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> Chart:
     """Histograms of several series as outlines over the same bins. rows: arm, low, high, share.
 
     log: logarithmic bins; root: a square-root scale of shares.
     """
-    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False)
-    heights = alt.Scale(type="sqrt") if root else alt.Scale()
     points = [{**row, "edge": row["low"]} for row in rows]
     for name in series(rows):  # close the last bin
         last = [row for row in rows if row["arm"] == name][-1]
         points.append({**last, "edge": last["high"]})
-    return (
-        _chart(points)
-        .mark_line(interpolate="step-after", strokeWidth=2)
-        .encode(
-            x=alt.X("edge:Q", title=title, scale=scale),
-            y=alt.Y("share:Q", title="share of documents", scale=heights, axis=alt.Axis(format="~%", tickCount=6)),
-            color=_color(rows),
-            strokeDash=_dash(rows),
-            tooltip=[
-                alt.Tooltip("arm:N", title="choice"),
-                alt.Tooltip("low:Q", title="from", format=".4~g"),
-                alt.Tooltip("high:Q", title="to", format=".4~g"),
-                alt.Tooltip("share:Q", title="share of documents", format=".2%"),
-            ],
-        )
-    )
+    shares = {"title": "share of documents", "axis": {"format": "~%", "tickCount": 6}}
+    encoding = {
+        "x": channel("edge:Q", title=title, scale=_LOG if log else {"nice": False, "zero": False}),
+        "y": channel("share:Q", scale={"type": "sqrt"} if root else {}, **shares),
+        **_arms(rows, strokeDash=DASHES),
+        "tooltip": [
+            channel("arm:N", title="choice"),
+            channel("low:Q", title="from", format=".4~g"),
+            channel("high:Q", title="to", format=".4~g"),
+            channel("share:Q", title="share of documents", format=".2%"),
+        ],
+    }
+    return chart(points, mark("line", interpolate="step-after", strokeWidth=2, encoding=encoding))
 
 
-def spectrum(rows: Rows) -> alt.Chart:
+def spectrum(rows: Rows) -> Chart:
     """Eigenvalue spectra on log-log axes: a flatter line is a more diverse choice."""
-    return (
-        _chart(rows)
-        .mark_line(strokeWidth=2)
-        .encode(
-            x=alt.X("component:Q", title="component, by size (log scale)", scale=alt.Scale(type="log", nice=False)),
-            y=alt.Y(
-                "share:Q",
-                title="share of variance (log scale)",
-                scale=alt.Scale(type="log"),
-                axis=alt.Axis(format="~p", tickCount=5),
-            ),
-            color=_color(rows),
-            strokeDash=_dash(rows),
-            tooltip=[
-                alt.Tooltip("arm:N", title="choice"),
-                alt.Tooltip("component:Q"),
-                alt.Tooltip("share:Q", title="its share", format=".3%"),
-                alt.Tooltip("cumulative:Q", title="share of all up to it", format=".1%"),
-            ],
-        )
-    )
+    axis = {"format": "~p", "tickCount": 5}
+    encoding = {
+        "x": channel("component:Q", title="component, by size (log scale)", scale=_LOG),
+        "y": channel("share:Q", title="share of variance (log scale)", scale={"type": "log"}, axis=axis),
+        **_arms(rows, strokeDash=DASHES),
+        "tooltip": [
+            channel("arm:N", title="choice"),
+            channel("component:Q"),
+            channel("share:Q", title="its share", format=".3%"),
+            channel("cumulative:Q", title="share of all up to it", format=".1%"),
+        ],
+    }
+    return chart(rows, mark("line", strokeWidth=2, encoding=encoding))
 
 
-def shares(rows: Rows, column: str) -> alt.LayerChart | alt.FacetChart:
+def shares(rows: Rows, column: str) -> Chart:
     """Shares of a column's values: the pool's as a bar, the choices as marks on it."""
     order = list(dict.fromkeys(row["value"] for row in rows))
-    y = alt.Y("value:N", sort=order, title=None, axis=alt.Axis(labelLimit=150))
-    tooltip = [
-        alt.Tooltip("value:N", title=column),
-        alt.Tooltip("arm:N", title="choice"),
-        alt.Tooltip("share:Q", format=".2%"),
-    ]
-    x = alt.X("share:Q", title="share of documents", axis=alt.Axis(format="~p", tickCount=5))
-    base = _chart(rows, height=max(60, 24 * len(order)))
-    bars = (
-        base.transform_filter("datum.arm == 'pool'")
-        .mark_bar(opacity=0.45)
-        .encode(x=x, y=y, color=_color(rows), tooltip=tooltip)
-    )
-    points = (
-        base.transform_filter("datum.arm != 'pool'")
-        .mark_point(filled=True, size=80, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=_color(rows),
-            shape=alt.Shape(
-                "arm:N",
-                scale=alt.Scale(domain=list(SERIES), range=_SHAPES),
-                legend=_legend(rows),
-            ),
-            tooltip=tooltip,
-        )
-    )
-    return alt.layer(bars, points)
+    encoding = {
+        "x": channel("share:Q", title="share of documents", axis={"format": "~p", "tickCount": 5}),
+        "y": channel("value:N", sort=order, title=None, axis={"labelLimit": 150}),
+        "tooltip": [
+            channel("value:N", title=column),
+            channel("arm:N", title="choice"),
+            channel("share:Q", format=".2%"),
+        ],
+    }
+    bars = mark("bar", opacity=0.45, encoding={**encoding, **_arms(rows)})
+    points = mark("point", filled=True, size=80, opacity=1, encoding={**encoding, **_arms(rows, shape=_SHAPES)})
+    bars["transform"], points["transform"] = ([{"filter": f"datum.arm {sign} 'pool'"}] for sign in ("==", "!="))
+    return chart(rows, bars, points, height=max(60, 24 * len(order)))
 
 
-_SHAPES = ["square", "diamond", "triangle-up", "circle", "cross"]
-
-
-def history(rows: Rows, step: str, bound: float | None) -> alt.TopLevelMixin:
+def history(rows: Rows, step: str, bound: float | None) -> Chart:
     """The objective over the solver's steps, under its upper bound where there is one. rows: step, objective."""
-    line = (
-        _chart(rows)
-        .mark_line(strokeWidth=2, point=len(rows) <= 60)
-        .encode(
-            x=alt.X("step:Q", title=step, axis=alt.Axis(format="~s", tickMinStep=1)),
-            y=alt.Y("objective:Q", title="objective (0 random, 1 each term's best)", scale=alt.Scale(zero=False)),
-            tooltip=[alt.Tooltip("step:Q", title=step), alt.Tooltip("objective:Q", format=".5f")],
-        )
-    )
+    encoding = {
+        "x": channel("step:Q", title=step, axis={"format": "~s", "tickMinStep": 1}),
+        "y": channel("objective:Q", title="objective (0 random, 1 each term's best)", scale={"zero": False}),
+        "tooltip": [channel("step:Q", title=step), channel("objective:Q", format=".5f")],
+    }
+    line = mark("line", rows, strokeWidth=2, point=len(rows) <= 60, encoding=encoding)
     if bound is None:
-        return line
-    limit = chart_rows([{"bound": bound, "label": f"upper bound {bound:.5f}"}])
-    rule = alt.Chart(limit).mark_rule(strokeDash=[6, 4], strokeWidth=1.5).encode(y="bound:Q")
-    text = (
-        alt.Chart(limit)
-        .mark_text(align="right", dy=-7, dx=-4)
-        .encode(y="bound:Q", x=alt.value("width"), text="label:N")
-    )
-    return alt.layer(line, rule, text).properties(width="container", height=HEIGHT)
+        return chart(None, line)
+    limit = [{"bound": bound, "label": f"upper bound {bound:.5f}"}]
+    place = {"y": channel("bound:Q")}
+    rule = mark("rule", limit, strokeDash=[6, 4], strokeWidth=1.5, encoding=place)
+    label = {**place, "x": {"value": "width"}, "text": channel("label:N")}
+    return chart(None, line, rule, mark("text", limit, align="right", dy=-7, dx=-4, encoding=label))
 
 
-def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.LayerChart | alt.FacetChart:
+def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> Chart:
     """One panel of the t-SNE map: a choice's documents over the pool's, in grey. Hover shows the document."""
-    places = [row[axis] for axis in ("x", "y") for row in rows]
-    reach = max(abs(min(places)), abs(max(places))) * 1.05
-    scale = alt.Scale(domain=[-reach, reach], nice=False)
-    x, y = (alt.X("x:Q", axis=None, scale=scale), alt.Y("y:Q", axis=None, scale=scale))
-    background = alt.Chart(
-        chart_rows([{"x": r["x"], "y": r["y"], "arm": "pool"} for r in rows if r["panel"] == "pool"])
-    )
+    reach = max(abs(row[axis]) for axis in ("x", "y") for row in rows) * 1.05
+    place = {"axis": None, "scale": {"domain": [-reach, reach], "nice": False}}
+    encoding = {"x": channel("x:Q", **place), "y": channel("y:Q", **place), **_arms([{"arm": "pool"}, {"arm": panel}])}
     tooltip = [
-        alt.Tooltip("document:N"),
-        alt.Tooltip("id:N"),
-        *[alt.Tooltip(f"{column}:N") for column in columns],
-        alt.Tooltip("quality:Q", format=".3f"),
-        alt.Tooltip("tokens:Q", format=","),
+        *(channel(f"{name}:N") for name in ("document", "id", *columns)),
+        channel("quality:Q", format=".3f"),
+        channel("tokens:Q", format=","),
     ]
+    pool = [{"x": row["x"], "y": row["y"], "arm": "pool"} for row in rows if row["panel"] == "pool"]
     chosen = [{**row, "arm": panel} for row in rows if row["panel"] == panel]
-    legend = [{"arm": "pool"}, {"arm": panel}]
-    points = (
-        alt.Chart(chart_rows(chosen))
-        .mark_circle(size=26, opacity=0.75)
-        .encode(x=x, y=y, color=_color(legend), tooltip=tooltip)
-    )
-    grey = background.mark_circle(size=14, opacity=0.35).encode(x=x, y=y, color=_color(legend))
-    return alt.layer(grey, points).properties(width="container", height=300)
+    grey = mark("circle", pool, size=14, opacity=0.35, encoding=encoding)
+    points = mark("circle", chosen, size=26, opacity=0.75, encoding={**encoding, "tooltip": tooltip})
+    return chart(None, grey, points, height=300)
 
 
-def stage_times(rows: Rows) -> alt.Chart:
+def stage_times(rows: Rows) -> Chart:
     """Seconds per stage, in order."""
-    order = [row["stage"] for row in rows]
-    return (
-        _chart(rows, height=max(60, 24 * len(rows)))
-        .mark_bar()
-        .encode(
-            x=alt.X("seconds:Q", title="seconds of work"),
-            y=alt.Y("stage:N", sort=order, title=None),
-            tooltip=["stage:N", alt.Tooltip("seconds:Q", format=".1f"), "done:Q", "cached:Q"],
-        )
-    )
+    encoding = {
+        "x": channel("seconds:Q", title="seconds of work"),
+        "y": channel("stage:N", sort=[row["stage"] for row in rows], title=None),
+        "tooltip": [
+            channel("stage:N"),
+            channel("seconds:Q", format=".1f"),
+            channel("done:Q"),
+            channel("cached:Q"),
+        ],
+    }
+    return chart(rows, mark("bar", encoding=encoding), height=max(60, 24 * len(rows)))
 
 
-def group_sizes(rows: Rows) -> alt.Chart:
+def group_sizes(rows: Rows) -> Chart:
     """How many near-duplicate groups have how many documents."""
-    return (
-        _chart(rows, height=160)
-        .mark_bar()
-        .encode(
-            x=alt.X(
-                "size:N",
-                sort=[row["size"] for row in rows],
-                title="documents in the group",
-                axis=alt.Axis(labelAngle=0),
-            ),
-            y=alt.Y("groups:Q", title="groups"),
-            tooltip=["size:N", "groups:Q"],
-        )
-    )
+    sizes = [row["size"] for row in rows]
+    encoding = {
+        "x": channel("size:N", sort=sizes, title="documents in the group", axis={"labelAngle": 0}),
+        "y": channel("groups:Q", title="groups"),
+        "tooltip": [channel("size:N"), channel("groups:Q")],
+    }
+    return chart(rows, mark("bar", encoding=encoding), height=160)
 
 
-def whole_map(rows: Rows) -> alt.HConcatChart:
+def whole_map(rows: Rows) -> Chart:
     """The map's panels side by side, for a picture."""
     there = {row["panel"] for row in rows}
-    panels = [document_map(rows, panel).properties(width=260, height=260) for panel in MAP_PANELS if panel in there]
-    return alt.hconcat(*panels).resolve_scale(color="independent")
+    panels = [{**document_map(rows, panel), "width": 260, "height": 260} for panel in MAP_PANELS if panel in there]
+    return {"hconcat": panels, "resolve": {"scale": {"color": "independent"}}}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-
 from datamask.report import charts
 from datamask.report.findings import OURS, Findings
 from datamask.report.statistics import NEAR_DUPLICATE
@@ -16,7 +14,7 @@ from datamask.report.statistics import NEAR_DUPLICATE
 class Figure:
     """A chart with what a reader needs beside it."""
 
-    chart: alt.TopLevelMixin
+    chart: charts.Chart
     label: str
     note: str = ""
 

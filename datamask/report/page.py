@@ -20,7 +20,7 @@ from datamask import storage
 from datamask.certificate_words import describe, points
 from datamask.config import Select, resolve
 from datamask.errors import StorageError
-from datamask.report import charts, themes
+from datamask.report import themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.formatting import count, number, percent, short
@@ -74,7 +74,7 @@ def assemble(
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
         charts=figures,
-        specifications={name: charts.specification(figure.chart) for name, figure in figures.items()},
+        specifications={name: themes.specification(figure.chart) for name, figure in figures.items()},
         config=themes.page_config(),
         css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
         library=Markup(library()),

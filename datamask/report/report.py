@@ -7,7 +7,7 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -21,6 +21,7 @@ from datamask.libraries import drawing_process
 from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.release.release_folder import next_version
+from datamask.report import charts, themes
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Beside, Findings, StageTime, find_findings
 from datamask.shares import share_part, tell_share
@@ -68,7 +69,7 @@ def write_report(
     library.start()
     work = storage.join(staged.out, "work")
     with drawing_process() or Drawing() as drawing:
-        beside = Beside(drawing.place, lambda found: _draw(drawing, _as_stored(found), page))
+        beside = Beside(drawing.place, lambda found: _draw(drawing, _as_stored(found)))
         with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
             findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
         library.join()
@@ -104,20 +105,17 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
 
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load_findings(folder)  # what is drawn is what is stored
-    with page.charts.unchecked():
-        _draw(drawing, findings, page)
-        storage.write_content(storage.join(folder, PAGE), page.render(findings))
+    _draw(drawing, findings)
+    storage.write_content(storage.join(folder, PAGE), page.render(findings))
     tell_share(0.5)
     for (picture, _), drawn in zip(_pictures(findings), drawing.finish(), strict=True):
         storage.write_content(storage.join(folder, picture.path), drawn)
     return describe(folder, findings)
 
 
-def _draw(drawing: Drawing, findings: Findings, page: Any) -> None:
-    """Has the pictures drawn that have not been begun. page: the module, which brings what makes charts."""
-    pictures = _pictures(findings)[drawing.begun :]
-    with page.charts.unchecked():
-        drawing.begin([page.themes.picture(chart(page.charts), picture.title) for picture, chart in pictures])
+def _draw(drawing: Drawing, findings: Findings) -> None:
+    """Has the pictures drawn that have not been begun."""
+    drawing.begin([themes.picture(chart, picture.title) for picture, chart in _pictures(findings)[drawing.begun :]])
 
 
 def _as_stored(findings: Findings) -> Findings:
@@ -166,26 +164,22 @@ def headline_numbers(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _pictures(findings: Findings) -> list[tuple[Picture, Callable[[Any], Any]]]:
-    """The card's pictures: file and title, and what makes the chart by the module `charts`."""
-    f = findings
-    found: list[tuple[Picture, Callable[[Any], Any]]] = []
-    grouped = next((column for column in ("source", "domain", "language", "dump") if column in f.groups), None)
-    if grouped:
-        title = f"Share by {grouped}: pool, top-quality, selected"
-        found.append((Picture(f"plots/{grouped}.png", title), lambda charts: charts.shares(f.groups[grouped], grouped)))
-    quality = [row for row in f.quality if row["scorer"] == f.quality[0]["scorer"]]
-    if quality:
-        scorer = quality[0]["scorer"]
-        picture = Picture("plots/quality.png", f"Distribution of the score {scorer}")
-        found.append((picture, lambda charts: charts.outline(quality, scorer)))
+def _pictures(f: Findings) -> list[tuple[Picture, charts.Chart]]:
+    """The card's pictures: file and title, and the chart."""
+    found: list[tuple[str, str, charts.Chart]] = []
+    if grouped := next((column for column in ("source", "domain", "language", "dump") if column in f.groups), None):
+        chart = charts.shares(f.groups[grouped], grouped)
+        found.append((grouped, f"Share by {grouped}: pool, top-quality, selected", chart))
+    if f.quality:
+        scorer = f.quality[0]["scorer"]
+        rows = [row for row in f.quality if row["scorer"] == scorer]
+        found.append(("quality", f"Distribution of the score {scorer}", charts.outline(rows, scorer)))
     if f.spectra:
-        picture = Picture("plots/spectrum.png", "Diversity: eigenvalue spectrum of the embeddings")
-        found.append((picture, lambda charts: charts.spectrum(f.spectra)))
+        found.append(("spectrum", "Diversity: eigenvalue spectrum of the embeddings", charts.spectrum(f.spectra)))
     if f.lengths:
-        picture = Picture("plots/lengths.png", "Length of documents")
-        found.append((picture, lambda charts: charts.outline(f.lengths, "tokens (log scale)", log=True)))
+        chart = charts.outline(f.lengths, "tokens (log scale)", log=True)
+        found.append(("lengths", "Length of documents", chart))
     if f.map:
-        picture = Picture("plots/map.png", "Map of the documents (t-SNE): top-quality, diversity only, selected")
-        found.append((picture, lambda charts: charts.whole_map(f.map)))
-    return found
+        title = "Map of the documents (t-SNE): top-quality, diversity only, selected"
+        found.append(("map", title, charts.whole_map(f.map)))
+    return [(Picture(f"plots/{name}.png", title), chart) for name, title, chart in found]

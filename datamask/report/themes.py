@@ -6,14 +6,11 @@ the page's dark variants are the same hues, lighter.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import altair as alt
+from collections.abc import Mapping
+from typing import Any
 
 SERIES = ("pool", "random", "top-quality", "selected", "diversity only")  # the order of every colour scale
-DASHES = ((1, 0), (2, 2), (6, 3), (1, 0), (8, 2, 2, 2))
+DASHES = [[1, 0], [2, 2], [6, 3], [1, 0], [8, 2, 2, 2]]
 LIGHT = ("#8a8f98", "#a0568a", "#d55e00", "#0072b2", "#009e73")
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', sans-serif"
 
@@ -51,18 +48,14 @@ def page_config() -> dict[str, Any]:
 PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT) | {"background": "white"}
 
 
-def picture(chart: alt.TopLevelMixin, title: str, width: int = 640) -> dict[str, Any]:
+def specification(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """A chart as a whole document of Vega-Lite."""
+    view = {"continuousWidth": 300, "continuousHeight": 300}
+    return {"$schema": "https://vega.github.io/schema/vega-lite/v6.4.1.json", "config": {"view": view}, **chart}
+
+
+def picture(chart: Mapping[str, Any], title: str, width: int = 640) -> dict[str, Any]:
     """The Vega-Lite specification of the chart as a picture on white, for `drawing.draw_png`."""
-    specification: dict[str, Any] = json.loads(json.dumps(chart.to_dict(validate=False)))
-    _set_width(specification, width)
-    specification["title"] = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}
-    specification["padding"] = 12
-    return specification
-
-
-def _set_width(specification: dict[str, Any], width: int) -> None:
-    if specification.get("width") == "container":
-        specification["width"] = width
-    for name in ("hconcat", "vconcat", "concat"):
-        for part in specification.get(name, []):
-            _set_width(part, width // (len(specification["hconcat"]) if name == "hconcat" else 1))
+    heading = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}
+    widths = {"width": width} if chart.get("width") == "container" else {}
+    return {**specification(chart), **widths, "title": heading, "padding": 12}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import altair as alt
 
 from datamask import storage
-from datamask.report import formatting, page
+from datamask.report import charts, formatting, page
+from datamask.report.charts import channel, mark
 from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
@@ -120,7 +118,7 @@ def render(found: Ablation) -> str:
     )
 
 
-def _scatter(found: Ablation) -> Any:
+def _scatter(found: Ablation) -> charts.Chart | None:
     rows = [
         {
             "arm": row.arm,
@@ -133,20 +131,19 @@ def _scatter(found: Ablation) -> Any:
     ]
     if not rows:
         return None
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("quality:Q", title="mean quality", scale=alt.Scale(zero=False)),
-        y=alt.Y("diversity:Q", title="Vendi score (effective number of directions)", scale=alt.Scale(zero=False)),
-    )
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
-        tooltip=[
-            "arm:N",
-            alt.Tooltip("quality:Q", format=".3f"),
-            alt.Tooltip("diversity:Q", title="Vendi score", format=".0f"),
-            alt.Tooltip("duplicates:Q", title="near-duplicates", format=".1%"),
-        ]
-    )
-    labels = base.mark_text(align="left", dx=8, fontSize=10).encode(text="arm:N")
-    return alt.layer(dots, labels).properties(width="container", height=420)
+    place = {
+        "x": channel("quality:Q", title="mean quality", scale={"zero": False}),
+        "y": channel("diversity:Q", title="Vendi score (effective number of directions)", scale={"zero": False}),
+    }
+    tooltip = [
+        channel("arm:N"),
+        channel("quality:Q", format=".3f"),
+        channel("diversity:Q", title="Vendi score", format=".0f"),
+        channel("duplicates:Q", title="near-duplicates", format=".1%"),
+    ]
+    dots = mark("point", filled=True, size=80, opacity=1, encoding={**place, "tooltip": tooltip})
+    labels = mark("text", align="left", dx=8, fontSize=10, encoding={**place, "text": channel("arm:N")})
+    return charts.chart(rows, dots, labels, height=420)
 
 
 def write_ablation(folder: str, found: Ablation) -> dict[str, str]:

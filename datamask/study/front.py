@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from datamask import storage
-from datamask.report import page, themes
+from datamask.report import charts, page, themes
+from datamask.report.charts import channel, mark
 from datamask.report.drawing import draw_png
 from datamask.report.figures import Figure
 from datamask.report.formatting import count, number, percent
@@ -51,7 +50,7 @@ def front_rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], li
     return head, body
 
 
-def front_chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
+def front_chart(front: Sweep) -> charts.Chart:
     """Quality against diversity: a point per λ, joined in order, under the curve that no selection can pass."""
     low = max(min(point.diversity for point in front.points), LOWEST)
     points: list[dict[str, Any]] = [
@@ -70,48 +69,39 @@ def front_chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
         for point in front.points
     ]
     calibrated = "(0 random, 1 the best possible)"
-    x = alt.X("quality:Q", title=f"quality term {calibrated}", scale=alt.Scale(zero=False))
-    y = alt.Y("height:Q", title=f"diversity term {calibrated}", scale=alt.Scale(zero=False))
-    data = alt.Data(values=points)
-    kinds = ["measured", "knee", "chosen"]
-    tooltip = [
-        alt.Tooltip("lamb:Q", title="λ"),
-        alt.Tooltip("quality:Q", format=".4f"),
-        alt.Tooltip("diversity:Q", format=".4f"),
-        alt.Tooltip("mean_quality:Q", title="mean quality", format=".3f"),
-        alt.Tooltip("vendi:Q", title="Vendi score", format=".0f"),
-        alt.Tooltip("near_duplicates:Q", title="near-duplicates", format=".1%"),
-    ]
-    inside = alt.Data(values=[point for point in points if point["diversity"] >= low])
-    line = alt.Chart(inside).mark_line(strokeWidth=2).encode(x=x, y=y, order="lamb:Q")
-    dots = (
-        alt.Chart(data)
-        .mark_point(filled=True, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            size=alt.Size("area:Q", scale=None, legend=None),
-            shape=alt.Shape(
-                "kind:N",
-                scale=alt.Scale(domain=kinds, range=["circle", "diamond", "square"]),
-                legend=alt.Legend(title=None, orient="top"),
-            ),
-            tooltip=tooltip,
-        )
+    place = {
+        "x": channel("quality:Q", title=f"quality term {calibrated}", scale={"zero": False}),
+        "y": channel("height:Q", title=f"diversity term {calibrated}", scale={"zero": False}),
+    }
+    shapes = {"domain": ["measured", "knee", "chosen"], "range": ["circle", "diamond", "square"]}
+    dots = {
+        **place,
+        "size": channel("area:Q", scale=None, legend=None),
+        "shape": channel("kind:N", scale=shapes, legend={"title": None, "orient": "top"}),
+        "tooltip": [
+            channel("lamb:Q", title="λ"),
+            channel("quality:Q", format=".4f"),
+            channel("diversity:Q", format=".4f"),
+            channel("mean_quality:Q", title="mean quality", format=".3f"),
+            channel("vendi:Q", title="Vendi score", format=".0f"),
+            channel("near_duplicates:Q", title="near-duplicates", format=".1%"),
+        ],
+    }
+    inside = [point for point in points if point["diversity"] >= low]
+    above = [{**row, "height": row["diversity"]} for row in envelope(front.points) if row["diversity"] >= low]
+    name, grey = {**place, "text": {"value": "no selection lies above"}}, {**place, "color": {"value": "gray"}}
+    return charts.chart(
+        None,
+        mark("line", above, strokeDash=[6, 4], strokeWidth=1.5, clip=True, encoding=grey),
+        mark("text", above[len(above) // 4 :][:1], dy=-9, align="center", encoding=name),
+        mark("line", inside, strokeWidth=2, encoding={**place, "order": channel("lamb:Q")}),
+        mark("point", points, filled=True, opacity=1, encoding=dots),
+        mark("text", points, dx=10, dy=-8, align="left", encoding={**place, "text": channel("label:N")}),
+        height=380,
     )
-    above = [row for row in envelope(front.points) if row["diversity"] >= low]
-    labels = alt.Chart(data).mark_text(dx=10, dy=-8, align="left").encode(x=x, y=y, text="label:N")
-    bound = (
-        alt.Chart(alt.Data(values=[{**row, "height": row["diversity"]} for row in above]))
-        .mark_line(strokeDash=[6, 4], strokeWidth=1.5, clip=True)
-        .encode(x=x, y=y, color=alt.value("gray"))
-    )
-    name = alt.Chart(alt.Data(values=[{**row, "height": row["diversity"]} for row in above[len(above) // 4 :][:1]]))
-    name = name.mark_text(dy=-9, align="center").encode(x=x, y=y, text=alt.value("no selection lies above"))
-    return alt.layer(bound, name, line, dots, labels).properties(width="container", height=380)
 
 
-def share_chart(front: Sweep, column: str) -> alt.Chart:
+def share_chart(front: Sweep, column: str) -> charts.Chart:
     """Shares of a column's largest values over λ."""
     totals: dict[str, float] = {}
     for point in front.points:
@@ -126,19 +116,15 @@ def share_chart(front: Sweep, column: str) -> alt.Chart:
         if len(totals) > len(shown):
             data.append({"lamb": point.lamb, "value": "others", "share": max(rest, 0.0)})
     order = [*shown, "others"] if len(totals) > len(shown) else shown
-    return (
-        alt.Chart(alt.Data(values=data))
-        .mark_rect()
-        .encode(
-            x=alt.X("lamb:O", title="λ (0 diversity alone, 1 quality alone)", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("value:N", sort=order, title=None, axis=alt.Axis(labelLimit=150)),
-            color=alt.Color(
-                "share:Q", scale=alt.Scale(scheme="blues"), legend=alt.Legend(title="share", format="%", orient="top")
-            ),
-            tooltip=["value:N", alt.Tooltip("lamb:Q", title="λ"), alt.Tooltip("share:Q", format=".1%")],
-        )
-        .properties(width="container", height=24 * len(order))
-    )
+    encoding = {
+        "x": channel("lamb:O", title="λ (0 diversity alone, 1 quality alone)", axis={"labelAngle": 0}),
+        "y": channel("value:N", sort=order, title=None, axis={"labelLimit": 150}),
+        "color": channel(
+            "share:Q", scale={"scheme": "blues"}, legend={"title": "share", "format": "%", "orient": "top"}
+        ),
+        "tooltip": [channel("value:N"), channel("lamb:Q", title="λ"), channel("share:Q", format=".1%")],
+    }
+    return charts.chart(data, mark("rect", encoding=encoding), height=24 * len(order))
 
 
 def render(front: Sweep) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import altair as alt
-
 from datamask import storage
-from datamask.report import formatting, page
+from datamask.report import charts, formatting, page
+from datamask.report.charts import channel, mark
 from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
@@ -163,7 +162,7 @@ def render(found: Finding) -> str:
     return page.assemble(f"{name}: judged", f"{name}: does a model learn more?", lead(found), [], sections, figures)
 
 
-def forest(judges: Sequence[Judged]) -> Any:
+def forest(judges: Sequence[Judged]) -> charts.Chart:
     """Arms against random, a row an arm, a colour a judge."""
     rows = [
         {
@@ -179,28 +178,27 @@ def forest(judges: Sequence[Judged]) -> Any:
     ]
     order = [contrast.first for contrast in sorted(judges[0].against, key=lambda contrast: contrast.difference)]
     names = [judge.name for judge in judges]
-    data = alt.Data(values=rows)
-    y = alt.Y("arm:N", sort=order, title=None)
-    offset = alt.YOffset("judge:N", sort=names)
-    colour = alt.Color("judge:N", sort=names, title=None)
     title = f"bits a byte, minus {RANDOM}: less is better"
-    x = alt.X("low:Q", title=title)
-    bars = alt.Chart(data).mark_rule(strokeWidth=2).encode(y=y, yOffset=offset, color=colour, x=x, x2="high:Q")
-    dots = (
-        alt.Chart(data)
-        .mark_point(size=60, opacity=1)
-        .encode(
-            y=y,
-            yOffset=offset,
-            color=colour,
-            fill=alt.condition("datum.heard", colour, alt.value("transparent")),
-            x="difference:Q",
-            tooltip=["arm:N", "judge:N", alt.Tooltip("difference:Q", format="+.4f")],
-        )
+    colour = channel("judge:N", sort=names, title=None)
+    place = {
+        "y": channel("arm:N", sort=order, title=None),
+        "yOffset": channel("judge:N", sort=names),
+        "color": colour,
+    }
+    ends = {"x": channel("low:Q", title=title), "x2": {"field": "high"}}
+    dots = {
+        **place,
+        "x": channel("difference:Q"),
+        "fill": {"condition": {"test": "datum.heard", **colour}, "value": "transparent"},
+        "tooltip": [channel("arm:N"), channel("judge:N"), channel("difference:Q", format="+.4f")],
+    }
+    return charts.chart(
+        None,
+        mark("rule", [{"zero": 0}], strokeDash=[4, 4], encoding={"x": channel("zero:Q")}),
+        mark("rule", rows, strokeWidth=2, encoding={**place, **ends}),
+        mark("point", rows, size=60, opacity=1, encoding=dots),
+        height=max(60, len(order) * (14 * len(judges) + 10)),
     )
-    line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
-    height = max(60, len(order) * (14 * len(judges) + 10))
-    return alt.layer(line, bars, dots).properties(width="container", height=height)
 
 
 def write_judgement(folder: str, found: Finding) -> dict[str, str]:
