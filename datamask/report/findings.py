@@ -210,8 +210,8 @@ def find_findings(
         wanted = [*fallen.places, *sample.places(rows)]
         documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
         tell_share(0.4)
-        covering = Covering(sample, vectors, documents, compared, read, diverse, reference)
-        covered = pool.submit(covering.words)
+        covered = pool.submit(_uncovered, sample, documents, read, reference)
+        beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
         duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell_share(0.5)
@@ -223,13 +223,13 @@ def find_findings(
             size=len(arms[OURS]),
             sampled=sample.rate,
             arms=table,
-            quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, arms)],
-            percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, arms)],
+            quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, beside_pool)],
+            percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, beside_pool)],
             correlations=_correlation_rows(sample, scorers),
             spectra=spectra,
             neighbours=neighbours,
-            lengths=_length_rows(sample, arms),
-            groups={column: _group_rows(sample, column, arms) for column in sample.groups},
+            lengths=_length_rows(sample, beside_pool),
+            groups={column: _group_rows(values, beside_pool) for column, values in sample.groups.items()},
             tokens=token_shares(sample),
             examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
             duplicates=duplicates,
@@ -246,39 +246,23 @@ def find_findings(
         return replace(found, map=examples.map_points(sample, drawn, placed.result(), documents) if placed else [])
 
 
-@dataclass(frozen=True, eq=False)
-class Covering:
-    """What the choice lacks and has too much of, beside the candidates or the target: rows of the sample."""
-
-    sample: Sample
-    vectors: Vectors | None
-    documents: DocumentColumns
-    compared: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with vectors
-    read: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with texts
-    pool: npt.NDArray[np.intp]  # candidates, with vectors
-    reference: npt.NDArray[np.intp]  # candidates, with texts
-
-    def words(self) -> dict[str, Any]:
-        """Of `uncovered.uncovered_words`."""
-        settings, worths = self.sample.config.selection, None
-        target = target_of(settings)
-        texts = target.texts if target else ()
-        if weighs_documents(settings) and len(self.reference):
-            quality = self.sample.quality[:, None].astype(np.float64)
-            worths = word_worth(quality, np.ones(1), quality_ranges(quality[self.reference]))
-        return coverage.uncovered_words(self._texts, self._weights, self.read, self.reference, OURS, texts, worths)
-
-    @property
-    def _weights(self) -> npt.NDArray[np.float64]:
-        tokens = self.sample.config.selection.in_tokens
-        return np.maximum(self.sample.tokens, 1).astype(np.float64) if tokens else np.ones(len(self.sample))
-
-    @property
-    def _texts(self) -> dict[int, str]:
-        rows = np.unique(np.concatenate([self.reference, *self.read.values()]))
-        places = self.sample.places(rows)
-        found = zip(rows, places, strict=True)
-        return {int(row): str(self.documents(*place).get("text") or "") for row, place in found}
+def _uncovered(
+    sample: Sample,
+    documents: DocumentColumns,
+    read: Mapping[str, npt.NDArray[np.intp]],
+    reference: npt.NDArray[np.intp],
+) -> dict[str, Any]:
+    """Of `uncovered.uncovered_words`. read: of each arm, rows with texts; reference: candidates, with texts."""
+    settings, worths = sample.config.selection, None
+    target = target_of(settings)
+    if weighs_documents(settings) and len(reference):
+        quality = sample.quality[:, None].astype(np.float64)
+        worths = word_worth(quality, np.ones(1), quality_ranges(quality[reference]))
+    weights = np.maximum(sample.tokens, 1).astype(np.float64) if settings.in_tokens else np.ones(len(sample))
+    rows = np.unique(np.concatenate([reference, *read.values()]))
+    found = zip(rows.tolist(), sample.places(rows), strict=True)
+    texts = {row: str(documents(*place).get("text") or "") for row, place in found}
+    return coverage.uncovered_words(texts, weights, read, reference, OURS, target.texts if target else (), worths)
 
 
 def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:
@@ -386,19 +370,17 @@ def _quality_rows(sample: Sample, scorer: str, arms: Mapping[str, npt.NDArray[np
     values = sample.scores[scorer]
     low, high = (float(edge) for edge in np.nanpercentile(values, [0, 100]))
     edges = np.linspace(low, high if high > low else low + 1, 41)
-    whole = {**arms, POOL: np.arange(len(sample))}
-    return [{"scorer": scorer, **row} for arm in (POOL, TOP, OURS) for row in histogram(arm, values[whole[arm]], edges)]
+    return [{"scorer": scorer, **row} for arm, rows in arms.items() for row in histogram(arm, values[rows], edges)]
 
 
 def _percentile_rows(sample: Sample, scorer: str, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
-    rows: Rows = []
-    for arm in (POOL, TOP, OURS):
-        values = sample.scores[scorer] if arm == POOL else sample.scores[scorer][arms[arm]]
-        found = np.nanpercentile(values, PERCENTILES) if len(values) else [float("nan")] * len(PERCENTILES)
-        rows.append(
-            {"scorer": scorer, "arm": arm, **{f"p{p}": float(v) for p, v in zip(PERCENTILES, found, strict=True)}}
-        )
-    return rows
+    found: Rows = []
+    for arm, rows in arms.items():
+        values = sample.scores[scorer][rows]
+        at = np.nanpercentile(values, PERCENTILES).tolist() if len(values) else [float("nan")] * len(PERCENTILES)
+        named = {f"p{percentile}": value for percentile, value in zip(PERCENTILES, at, strict=True)}
+        found.append({"scorer": scorer, "arm": arm, **named})
+    return found
 
 
 def _correlation_rows(sample: Sample, scorers: Sequence[str]) -> Rows:
@@ -434,28 +416,22 @@ def _length_rows(sample: Sample, arms: Mapping[str, npt.NDArray[np.intp]]) -> Ro
         return []
     low, high = np.percentile(tokens, [0.1, 99.9])  # the few beyond count in the bins at the ends
     edges = np.geomspace(low, max(high, 2 * low), 41)
-    whole = {**arms, POOL: np.arange(len(sample))}
-    return [
-        row
-        for arm in (POOL, TOP, OURS)
-        for row in histogram(arm, np.clip(tokens[whole[arm]], edges[0], edges[-1]), edges)
-    ]
+    inside = np.clip(tokens, edges[0], edges[-1])
+    return [row for arm, rows in arms.items() for row in histogram(arm, inside[rows], edges)]
 
 
-def _group_rows(sample: Sample, column: str, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
-    values = sample.groups[column]
-    pool = _counts(values)
-    named = sorted(pool, key=lambda value: (-pool[value], value))
+def _group_rows(values: npt.NDArray[np.object_], arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
+    counts = {arm: _counts(values[rows]) for arm, rows in arms.items()}
+    named = sorted(counts[POOL], key=lambda value: (-counts[POOL][value], value))
     shown = named if len(named) <= GROUP_VALUES + 1 else named[:GROUP_VALUES]
-    rows: Rows = []
-    for arm in (POOL, TOP, OURS):
-        counts = pool if arm == POOL else _counts(values[arms[arm]])
-        total = max(sum(counts.values()), 1)
-        rows += [{"value": value, "arm": arm, "share": counts.get(value, 0) / total} for value in shown]
-        if len(named) > len(shown):
-            rest = sum(counts.get(value, 0) for value in named[len(shown) :])
-            rows.append({"value": f"{len(named) - len(shown)} others", "arm": arm, "share": rest / total})
-    return rows
+    found: Rows = []
+    for arm, own in counts.items():
+        total = max(sum(own.values()), 1)
+        found += [{"value": value, "arm": arm, "share": own.get(value, 0) / total} for value in shown]
+        if others := named[len(shown) :]:
+            rest = sum(own.get(value, 0) for value in others)
+            found.append({"value": f"{len(others)} others", "arm": arm, "share": rest / total})
+    return found
 
 
 def _counts(values: npt.NDArray[np.object_]) -> dict[str, int]:

@@ -129,28 +129,37 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         share = taken / np.maximum(judged, 1)
         chance = bdtrc(taken - 1, judged, limit)
         hit = (judged >= LEAST) & (others > 0) & (share >= SHARE) & (share > limit) & (chance * tested < ALPHA)
-        if hit.any():
-            named = [
-                {
-                    "value": excerpt(groups.values[g], 60),
-                    "documents": int(judged[g]),
-                    "lost": int(taken[g]),
-                    "share": float(share[g]),
-                    **dict(
-                        zip(("low", "high"), (float(end[0]) for end in wilson(taken[[g]], judged[[g]])), strict=True)
-                    ),
-                }
-                for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(taken[g] - rest[g] * judged[g]), g))
-            ]
-            rest_of_all = (all_taken - int(taken[hit].sum())) / max(whole - int(judged[hit].sum()), 1)
-            found.append(_loss(column, cause.removeprefix("filter:"), named, rest_of_all))
+        if not hit.any():
+            continue
+        low, high = wilson(taken, judged)
+        named = [
+            {
+                "value": excerpt(groups.values[g], 60),
+                "documents": int(judged[g]),
+                "lost": int(taken[g]),
+                "share": float(share[g]),
+                "low": float(low[g]),
+                "high": float(high[g]),
+            }
+            for g in _worst_first(hit, taken - rest * judged)
+        ]
+        documents = int(taken[hit].sum())
+        others_lost = (all_taken - documents) / max(whole - int(judged[hit].sum()), 1)
+        name = cause.removeprefix("filter:")
+        some = _some(named, column, "lost")
+        text = f"Filter {name} takes far more of {some} than of the others ({_percent(others_lost)})."
+        told = _group_warning("loss", name, text, column, named, documents=documents, rest=others_lost)
+        found.append(told | {"look": ["--filter", name, *_only(column, named), "--sample", "20"]})
     return found
 
 
-def _loss(column: str, cause: str, named: Rows, rest: float) -> dict[str, Any]:
-    text = f"Filter {cause} takes far more of {_some(named, column, 'lost')} than of the others ({_percent(rest)})."
-    look = ["--filter", cause, *_only(column, named), "--sample", "20"]
-    told = _warning("loss", cause, text, documents=sum(group["lost"] for group in named), rest=rest, look=look)
+def _worst_first(hit: npt.NDArray[np.bool_], excess: npt.NDArray[np.float64]) -> list[int]:
+    """The groups that are hit, by how many documents more than expected they miss."""
+    return sorted(map(int, np.flatnonzero(hit)), key=lambda g: (-float(excess[g]), g))
+
+
+def _group_warning(kind: str, cause: str, text: str, column: str, named: Rows, **others: Any) -> dict[str, Any]:
+    told = _warning(kind, cause, text, **others)
     return told | {"column": column, "groups": named[: 4 * NAMED], "number": len(named)}
 
 
@@ -215,7 +224,7 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
             "selected": int(chosen[g]),
             "share": float(chosen[g] / candidates[g]),
         }
-        for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(expected[g] - chosen[g]), g))
+        for g in _worst_first(hit, expected - chosen)
     ]
     rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
     text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
@@ -225,10 +234,9 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
         else "if they should have their part, bound the mean length (select.length_tolerance)"
     )
     documents = int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit)))
-    told = _warning("selection", "not_selected", text, documents=documents, rest=rest)
+    told = _group_warning("selection", "not_selected", text, column, named, documents=documents, rest=rest)
     told["look"] += _only(column, named)
-    told["remedy"] = remedy + "; if that is what you want, nothing is wrong"
-    return [told | {"column": column, "groups": named[: 4 * NAMED], "number": len(named)}]
+    return [told | {"remedy": remedy + "; if that is what you want, nothing is wrong"}]
 
 
 def signal_rows(sums: Sequence[SignalSums]) -> Rows:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamask.duck import insert
 from datamask.quality.rules import RULES, Rule
 
 LENGTH = "length"  # the column made of token counts
@@ -27,43 +28,12 @@ LENGTHS = (0, 64, 256, 1024, 4096, 16_384)  # tokens at which a bin begins
 NONE = "(none)"  # null, or empty
 LARGEST = 100_000  # values of a column that are looked at, the largest
 # Signals that no published rule has a threshold for, and of which more is worse, by a word of their name.
-JUNK = frozenset(
-    {
-        "ad",
-        "ads",
-        "advert",
-        "advertising",
-        "bars",
-        "boilerplate",
-        "broken",
-        "caps",
-        "doubled",
-        "duplicate",
-        "duplicated",
-        "entities",
-        "fault",
-        "gibberish",
-        "html",
-        "lorem",
-        "markup",
-        "mojibake",
-        "navigation",
-        "policy",
-        "profanity",
-        "repeated",
-        "repetition",
-        "replacement",
-        "script",
-        "sex",
-        "shouts",
-        "shuffled",
-        "spam",
-        "tags",
-        "template",
-        "upper",
-        "uppercase",
-    }
-)
+JUNK = frozenset({
+    "ad", "ads", "advert", "advertising", "bars", "boilerplate", "broken", "caps", "doubled", "duplicate",
+    "duplicated", "entities", "fault", "gibberish", "html", "lorem", "markup", "mojibake", "navigation", "policy",
+    "profanity", "repeated", "repetition", "replacement", "script", "sex", "shouts", "shuffled", "spam", "tags",
+    "template", "upper", "uppercase",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,7 +42,6 @@ class GroupCounts:
 
     values: Sequence[str]  # G of them
     documents: npt.NDArray[np.int64]  # (G, outcomes)
-    tokens: npt.NDArray[np.int64]  # (G,)
     outcomes: Sequence[str]  # selected, not_selected, filter:<name>, quarantine:<reason>
     number: int  # of values there are, G or more
     total: npt.NDArray[np.int64]  # (outcomes,) documents of all values
@@ -109,7 +78,6 @@ COUNTS = pa.schema(
         ("value", pa.string()),
         ("outcome", pa.string()),
         ("documents", pa.int64()),
-        ("tokens", pa.int64()),
     ]
 )
 
@@ -125,19 +93,15 @@ def counted(columns: Sequence[str], outcome: pa.Array, tokens: pa.Array, groups:
         else:
             values = pa.repeat("", len(outcome))
         named = pc.if_else(pc.equal(values, ""), NONE, values)
-        rows = pa.table({"value": named, "outcome": outcome, "tokens": pc.fill_null(tokens, 0)})
-        sums = rows.group_by(["value", "outcome"]).aggregate([([], "count_all"), ("tokens", "sum")])
-        parts = [pa.repeat(pa.scalar(place, pa.int32()), sums.num_rows), sums["value"], sums["outcome"]]
-        found.append(pa.table([*parts, sums["count_all"], sums["tokens_sum"]], schema=COUNTS))
+        places, ones = pa.repeat(pa.scalar(place, pa.int32()), len(outcome)), pa.repeat(1, len(outcome))
+        found.append(summed([pa.table([places, named, outcome, ones], schema=COUNTS)]))
     return pa.concat_tables(found)
 
 
 def summed(counts: Sequence[pa.Table]) -> pa.Table:
     """COUNTS of several shards together."""
-    keys = COUNTS.names[:3]
-    sums = pa.concat_tables([COUNTS.empty_table(), *counts]).group_by(keys)
-    found = sums.aggregate([("documents", "sum"), ("tokens", "sum")])
-    return pa.table([*(found[name] for name in keys), found["documents_sum"], found["tokens_sum"]], schema=COUNTS)
+    rows = pa.concat_tables([COUNTS.empty_table(), *counts])
+    return rows.group_by(COUNTS.names[:3]).aggregate([("documents", "sum")]).rename_columns(COUNTS.names)
 
 
 def with_length(columns: Sequence[str]) -> list[str]:
@@ -168,15 +132,12 @@ class Tally:
         self._connection = connection
         self._signals: Signals = {}
         connection.execute(
-            "CREATE OR REPLACE TABLE tally "
-            "(place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT, tokens BIGINT)"
+            "CREATE OR REPLACE TABLE tally (place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT)"
         )
 
     def take(self, counts: pa.Table) -> None:
         """COUNTS of some shards."""
-        self._connection.register("counts", counts)
-        self._connection.execute("INSERT INTO tally SELECT * FROM counts")
-        self._connection.unregister("counts")
+        insert(self._connection, "tally", counts)
 
     def table(self, column: str) -> GroupCounts:
         """The counts of one of `columns`."""
@@ -186,22 +147,20 @@ class Tally:
             "SELECT outcome, sum(documents) FROM tally WHERE place = ? GROUP BY 1 ORDER BY 1", [place]
         ).fetchall()
         outcomes = [name for name, _ in named]
-        counts = ", ".join(
-            f"coalesce(sum(documents) FILTER (outcome = ?), 0)::BIGINT AS n{i}" for i in range(len(named))
+        counts = "".join(
+            f", coalesce(sum(documents) FILTER (outcome = ?), 0)::BIGINT AS n{i}" for i in range(len(named))
         )
         found = run(
-            f"SELECT value, sum(tokens)::BIGINT AS tokens, {counts} FROM tally WHERE place = ? GROUP BY value "
+            f"SELECT value, count(*) OVER () AS number{counts} FROM tally WHERE place = ? GROUP BY value "
             "ORDER BY sum(documents) DESC, value LIMIT ?",
             [*outcomes, place, LARGEST],
         ).fetchnumpy()
-        number = run("SELECT count(DISTINCT value) FROM tally WHERE place = ?", [place]).fetchall()[0][0]
         documents = [np.asarray(found[f"n{i}"], dtype=np.int64) for i in range(len(named))]
         return GroupCounts(
             [str(value) for value in found["value"]],
             np.stack(documents, axis=1) if documents else np.zeros((0, 0), dtype=np.int64),
-            np.asarray(found["tokens"], dtype=np.int64),
             outcomes,
-            int(number),
+            int(np.asarray(found["number"])[:1].sum()),
             np.array([count for _, count in named], dtype=np.int64),
         )
 
@@ -215,7 +174,7 @@ class Tally:
     def signals(self) -> list[SignalSums]:
         """Every signal of which more, or less, is worse, in the files' order."""
         return [
-            SignalSums(name, rule, int(sums[0]), int(sums[1]), float(sums[2]), float(sums[3]), float(sums[4]))
+            SignalSums(name, rule, int(sums[0]), int(sums[1]), *sums[2:].tolist())
             for (name, rule), sums in self._signals.items()
         ]
 
@@ -240,10 +199,6 @@ def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The names of the bins of LENGTHS, made so that they sort by size."""
     edges = [*LENGTHS, None]
     names = [f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more" for low, high in pairwise(edges)]
-    counts = (
-        pc.fill_null(tokens, 0).to_numpy(zero_copy_only=False)
-        if isinstance(tokens, pa.Array)
-        else (pc.fill_null(tokens, 0).to_numpy())
-    )
+    counts = np.asarray(pc.fill_null(tokens, 0))
     places = np.searchsorted(np.array(LENGTHS), counts, "right") - 1
     return pa.DictionaryArray.from_arrays(pa.array(places.clip(0), pa.int32()), pa.array(names)).cast(pa.string())
