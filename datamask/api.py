@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -106,7 +107,7 @@ class Release:
 
         :raises InputError: there is none.
         """
-        return [one.to_json() for one in explain(self._release, document)]
+        return [asdict(one) for one in explain(self._release, document)]
 
     def verify(self, against: list[str] | None = None, tokens: Sequence[str] = ()) -> list[str]:
         """What is not as it should be; []: every sha256, row, schema and sum is.

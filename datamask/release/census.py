@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.plan import with_tuples
+from datamask.corpus.plan import Part, with_tuples
 from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
 from datamask.release.merge import Conservation, decide, schema_of
-from datamask.release.quarantine import RowRun, sources
+from datamask.release.quarantine import row_runs
 from datamask.stages import ShardFiles
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ShardDecided:
 
     conservation: Conservation
     decisions: WrittenFile
-    sources: tuple[RowRun, ...]
+    sources: tuple[Part, ...]
     selection: str  # file of the selected rows' chunk_id, dump (place in `dump_values`) and bytes of text
     dump_values: tuple[str | None, ...]
     dumps: Mapping[str | None, int]  # selected rows
@@ -78,7 +78,7 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
     found = ShardDecided(
         sums,
         written_files[0],
-        tuple(sources(files.shard)),
+        tuple(run.part for run in row_runs(files.shard)),
         _selection(files, state),
         values,
         {value: int(times[chunk_ids[dumps == place]].sum()) for place, value in enumerate(values)},
@@ -163,7 +163,7 @@ def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
     return ShardDecided(
         Conservation(**{**counts, **counted}),
         WrittenFile(**facts["decisions"]),
-        tuple(RowRun(**with_tuples(source)) for source in facts["sources"]),
+        tuple(Part(**with_tuples(source)) for source in facts["sources"]),
         url,
         tuple(value for value, _ in facts["dumps"]),
         dict(facts["dumps"]),

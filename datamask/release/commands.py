@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datamask.errors import ConfigError, InputError, printable, several, some
+from datamask.errors import ConfigError, printable, several, some
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
+from datamask.release.printing import Json, show_dropped, show_explanation
 from datamask.release.printing import print_table as _table
-from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
 from datamask.release.push import upload_release as upload
-from datamask.release.release_folder import find_release, latest_version, list_versions, release_at
+from datamask.release.release_folder import find_release, latest_version, release_versions
 from datamask.release.tokens.check import verify_tokens
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 
 
 def verify(
@@ -68,19 +68,16 @@ def releases(
     out: Annotated[str, typer.Argument(help="Output folder or URL.")] = "out/curated", json_: Json = False
 ) -> None:
     """List the releases of an output folder, the newest last."""
-    versions = list_versions(out.rstrip("/"))
-    if not versions:
-        raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
-    latest = latest_version(out.rstrip("/"))
+    out = out.rstrip("/")
+    found, latest = release_versions(out), latest_version(out)
     rows = []
-    for version in versions:
-        release = release_at(out.rstrip("/"), version)
+    for release in found:
         manifest = release.manifest()
         total = manifest["conservation"]["total"]
         rows.append(
             {
-                "version": version,
-                "latest": version == latest,
+                "version": release.version,
+                "latest": release.version == latest,
                 "created": manifest["created"],
                 "documents": total["selected"],
                 "tokens": total["tokens_selected"],
@@ -142,7 +139,7 @@ def explain(
     if document is not None:
         rows = look(found, document, neighbours)
         if json_:
-            print_json({"rows": [one.to_json() for one in rows]})
+            print_json({"rows": [asdict(one) for one in rows]})
             return
         for one in rows:
             show_explanation(one)
@@ -153,7 +150,7 @@ def explain(
     wanted = dict(pair.split("=", 1) for pair in pairs)
     listed, number, missing = read_dropped(found, str(filter_), sample, wanted, seed)
     if json_:
-        print_json({"rows": [one.to_json() for one in listed], "of": number, "missing": missing})
+        print_json({"rows": [asdict(one) for one in listed], "of": number, "missing": missing})
         return
     show_dropped(listed, number, str(filter_), missing)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,6 @@ class Dropped:
     similarity: float | None = None
     detail: Mapping[str, Any] | None = None  # the test item it holds
     shared: float | None = None  # of the words of both (Jaccard)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
 
 
 def read_dropped(
@@ -108,7 +104,7 @@ def _draw(
     best: list[tuple[float, dict[str, Any]]] = []
     number = 0
     for shard in source.shards:
-        table = source.decisions(shard)
+        table = source.release.decisions(shard)
         key = table["outcome"] if name in ("selected", "not_selected") else table["reason"]
         table = table.filter(pc.fill_null(pc.equal(key, name), False))
         if only and table.num_rows:
@@ -161,6 +157,4 @@ def _dropped(
     if (row["shard"], row["chunk_id"]) not in texts or kept not in texts:
         return found
     both = compare(mine.get("text") or "", texts[kept].get("text") or "")
-    return Dropped(
-        **facts, text=both.first, kept_id=found.kept_id, kept=both.second, similarity=similarity, shared=both.shared
-    )
+    return replace(found, text=both.first, kept=both.second, shared=both.shared)

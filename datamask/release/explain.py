@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,6 @@ class Explanation:
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
     price_rank: dict[str, int] | None = None  # place by price among the rows it competed with; how far prices explain
     missing: list[str] = field(default_factory=list)  # what could not be told, and why
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
 
 
 def explain(release: ReleaseFolder, name: str, neighbours: int = NEIGHBOURS) -> list[Explanation]:
@@ -202,7 +198,7 @@ def _price_rank(work: Source, manifest: Mapping[str, Any], decision: Mapping[str
     shards = [decision["shard"]] if manifest["settings"]["select"]["scope"] == "shard" else work.shards
     prices, chosen = [], []
     for shard in shards:
-        table = work.decisions(shard, ["outcome", "price"])
+        table = work.release.decisions(shard, ["outcome", "price"])
         rows = table.filter(pc.is_in(table["outcome"], value_set=pa.array(["selected", "not_selected"])))
         prices.append(rows["price"].to_numpy())
         chosen.append(pc.equal(rows["outcome"], "selected").to_numpy())
@@ -234,7 +230,7 @@ def _similarities(work: Source, shard: str, vector: np.ndarray) -> Iterator[tupl
     """(chunk_ids, cosines) of a shard's selected rows, a row group at a time."""
     if not work.has(shard, "embeddings"):
         return
-    selected = pc.equal(work.decisions(shard, ["outcome"])["outcome"], "selected").to_numpy()
+    selected = pc.equal(work.release.decisions(shard, ["outcome"])["outcome"], "selected").to_numpy()
     with storage.open_parquet(work.path(shard, "embeddings")) as file:
         for batch in file.iter_batches(20_000, columns=["chunk_id", "feature_arr"]):
             ids = batch["chunk_id"].to_numpy()

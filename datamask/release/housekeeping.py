@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,13 @@ from datamask.filter.forgotten import load_requests
 from datamask.pipeline import STAGES
 from datamask.release.holding import forgotten_rows, mark_clean, work_files
 from datamask.release.printing import size
-from datamask.release.publication import nobody_running, one_publisher
+from datamask.release.publication import nobody_running, one_publisher, remove_release
 from datamask.release.release_folder import (
-    MANIFEST,
+    file_sizes,
     latest_version,
     list_versions,
     point_latest,
     release_at,
-    version_path,
 )
 from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
 
@@ -90,10 +89,6 @@ class Survey:
     free: int | None = None  # bytes of the disk; None: an object store
     warnings: tuple[str, ...] = field(default=())
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
-
 
 def survey(out: str) -> Survey:
     """:raises InputError: nothing of datamask lies there."""
@@ -102,14 +97,12 @@ def survey(out: str) -> Survey:
     work = storage.join(out, "work")
     if not versions and not storage.exists(work):
         raise InputError(f"{out}: neither releases/ nor work/ is there; give the --output folder of a run")
-    last: Mapping[str, Any] = {}
-    if storage.exists(storage.join(work, RECORD)):
-        last = storage.read_json(storage.join(work, RECORD))
+    record = storage.join(work, RECORD)
+    last: Mapping[str, Any] = storage.read_json(record) if storage.exists(record) else {}
     latest = latest_version(out)
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
-    total: Mapping[str, Any] = {}
-    if latest and latest in versions:
-        total = release_at(out, latest).manifest()["conservation"]["total"]
+    there = latest is not None and latest in versions
+    total = release_at(out, latest).manifest()["conservation"]["total"] if latest and there else {}
     sizes = _sizes(storage.join(out, "releases"))
     staged = {_key_of(path) for path in _sizes(storage.join(work, "staging"))}
     return Survey(
@@ -183,10 +176,7 @@ def remove(out: str, releases: int = 1) -> Unneeded:
                 fs.rm(inside)
         _remove_empty(found.out)
         for version in found.releases:
-            fs, inside = storage.filesystem(version_path(found.out, version))
-            with storage.storage_errors(inside, "remove"):
-                fs.rm(storage.join(inside, MANIFEST))  # without which it is no release any more
-                fs.rm(inside, recursive=True)
+            remove_release(found.out, version)
         mark_clean(found.out)
     return found
 
@@ -302,20 +292,15 @@ def check_room(plan: Plan, config: Config, out: str) -> None:
 
 def _sizes(folder: str) -> dict[str, int]:
     """Bytes of every file below a folder, by URL."""
-    if not storage.exists(folder):
-        return {}
-    fs, root = storage.filesystem(folder)
-    with storage.storage_errors(folder):
-        found = fs.find(root, detail=True)
-    base = root.rstrip("/")
-    return {storage.join(folder, path[len(base) + 1 :]): int(info.get("size") or 0) for path, info in found.items()}
+    found = file_sizes(folder) if storage.exists(folder) else {}
+    return {storage.join(folder, path): size for path, size in found.items()}
 
 
 def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:
-    names = sorted({path[len(work) + 1 :].partition("/")[0] for path in sizes})
-    for name in names:
-        own: Sequence[int] = [size for path, size in sizes.items() if path[len(work) + 1 :].partition("/")[0] == name]
-        yield Folder(name, len(own), sum(own))
+    own: dict[str, list[int]] = {}
+    for path, bytes_ in sizes.items():
+        own.setdefault(path[len(work) + 1 :].partition("/")[0], []).append(bytes_)
+    return (Folder(name, len(found), sum(found)) for name, found in sorted(own.items()))
 
 
 def _key_of(path: str) -> str | None:

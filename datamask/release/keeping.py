@@ -10,18 +10,17 @@ import typer
 
 from datamask.errors import several
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
-from datamask.release.printing import print_table, size
+from datamask.release.printing import Json, print_table, size
 from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 
 
 def status(out: Out = "out/curated", json_: Json = False) -> None:
     """Say what an output folder holds: its releases, the last run, what lies in work/ and what of it can go."""
     found = survey(out)
     if json_:
-        print(json.dumps(found.to_json()))
+        print(json.dumps(asdict(found)))
         return
     print(
         f"latest:   {found.latest or 'none yet'} of {several(found.releases, 'release')}, {size(found.release_bytes)}"

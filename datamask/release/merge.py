@@ -106,12 +106,8 @@ class Conservation:
 
     def to_json(self) -> dict[str, Any]:
         """All counts, ready for JSON, names sorted."""
-        values = dict(vars(self))
-        values["filtered"], values["quarantined"] = (
-            dict(sorted(self.filtered.items())),
-            dict(sorted(self.quarantined.items())),
-        )
-        return values
+        causes = {name: dict(sorted(getattr(self, name).items())) for name in ("filtered", "quarantined")}
+        return {**vars(self), **causes}
 
 
 def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, Conservation]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from datamask.config import COPY_COLUMNS
 from datamask.errors import printable
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from datamask.release.dropped import Dropped
     from datamask.release.explain import Explanation
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 WIDE = 240  # columns of a table where there is no terminal
 BOTH = 160  # columns of two texts side by side where there is no terminal
 EXPLAINED = 0.9  # share of the selected that prices must explain for a place by price to be shown
@@ -32,7 +35,6 @@ def size(count: float) -> str:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Prints a table to the terminal; columns of numbers are aligned to the right."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -42,10 +44,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
         shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(_shown(value)) for value in row))
-    console = Console()
-    if not console.is_terminal:  # a pipe or a log: lines as long as they are
-        console = Console(width=WIDE)
-    console.print(shown)
+    console(WIDE).print(shown)
 
 
 def _shown(value: Any) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.errors import DatamaskError, StorageError, TransientError
+from datamask.errors import StorageError, TransientError
 from datamask.locks import locked
 from datamask.release.card import write_card
 from datamask.release.data_files import WrittenFile
@@ -136,56 +136,56 @@ def _clear_staging(staged: Staged) -> None:
 
 
 def _prune(out: str, keep: int, held: set[str | None]) -> None:
-    if not keep:
-        return
-    for version in list_versions(out)[:-keep]:
-        if version in held:
-            continue
-        path = version_path(out, version)
-        if storage.is_remote(out):  # the manifest first: what is left is no release
-            fs, inside = storage.filesystem(path)
-            with storage.storage_errors(path, "remove"):
-                fs.rm(f"{inside}/{MANIFEST}")
-                fs.rm(inside, recursive=True)
+    for version in list_versions(out)[:-keep] if keep else ():
+        if version not in held:
+            remove_release(out, version)
+
+
+def remove_release(out: str, version: str) -> None:
+    """Removes a release; what is left, if this process is killed meanwhile, is no release.
+
+    :raises StorageError: it may not be removed.
+    """
+    path = version_path(out, version)
+    fs, inside = storage.filesystem(path)
+    with storage.storage_errors(path, "remove"):
+        if storage.is_remote(out):
+            fs.rm(f"{inside}/{MANIFEST}")
+            fs.rm(inside, recursive=True)
         else:
-            folder = Path(storage.filesystem(path)[1])
-            hidden = folder.with_name(f".{version}.pruned")
-            folder.rename(hidden)
-            shutil.rmtree(hidden)
+            hidden = Path(inside).with_name(f".{version}.pruned")
+            shutil.rmtree(Path(inside).rename(hidden))
+
+
+# ---------------------------------------------------------------- one at a time
 
 
 @contextlib.contextmanager
 def one_publisher(out: str) -> Iterator[None]:
     """Waits for another publisher of the same output folder on this machine or a shared disk."""
-    if storage.is_remote(out):
-        yield  # versions carry their keys, so two publishers never write into one folder
-        return
-    folder = Path(storage.filesystem(out)[1], "work")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".publish.lock"):
-            for pruned in (folder.parent / "releases").glob(".*.pruned"):  # a killed publisher's
-                shutil.rmtree(pruned)
+        with _lock_work(out, ".publish.lock"):  # on a store versions carry their keys: no two write into one folder
+            if not storage.is_remote(out):
+                for pruned in Path(storage.filesystem(out)[1], "releases").glob(".*.pruned"):  # a killed publisher's
+                    shutil.rmtree(pruned)
             yield
     except PermissionError as error:
-        raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
+        raise _no_permission(out) from error
 
 
 @contextlib.contextmanager
 def one_exporter(out: str, waiting: Callable[[], None]) -> Iterator[None]:
     """From the staged files to `latest` one run at a time: a second run of the same selection would lose its staging
-    folder to the first one's publication. Who waits finds what the other has published.
+    folder to the first one's publication. Who waits finds what the other has published. On a store the staged files
+    are copied, not moved.
 
     :param waiting: called once if another run is at it.
     """
-    if storage.is_remote(out):
-        yield  # the staged files are copied there, not moved
-        return
-    path, told = Path(storage.filesystem(out)[1], "work", ".export.lock"), False
+    told = False
     with contextlib.ExitStack() as held:
         while True:
             try:
-                held.enter_context(locked(path, wait=False))
+                held.enter_context(_lock_work(out, ".export.lock", refusal=BlockingIOError()))
                 break
             except BlockingIOError:
                 if not told:
@@ -195,60 +195,52 @@ def one_exporter(out: str, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def running(out: str) -> Iterator[None]:
+def running(out: str) -> contextlib.AbstractContextManager[None]:
     """A run is writing into the output folder: until it ends, nobody cleans there. Several may run at once."""
-    with contextlib.ExitStack() as held:
-        _lock_work(out, held, shared=True)
-        yield
+    return _lock_work(out, ".running.lock", shared=True)
 
 
-@contextlib.contextmanager
-def nobody_running(out: str) -> Iterator[None]:
+def nobody_running(out: str) -> contextlib.AbstractContextManager[None]:
     """Runs that begin meanwhile wait.
 
     :raises StorageError: one is writing into the output folder now.
     """
-    refusal = StorageError(f"a run is writing into {out} and needs what is there; wait until it has ended")
-    with contextlib.ExitStack() as held:
-        _lock_work(out, held, refusal=refusal)
-        yield
+    said = f"a run is writing into {out} and needs what is there; wait until it has ended"
+    return _lock_work(out, ".running.lock", refusal=StorageError(said))
 
 
-@contextlib.contextmanager
-def one_refresh(out: str) -> Iterator[None]:
+def one_refresh(out: str) -> contextlib.AbstractContextManager[None]:
     """One refresh of an output folder at a time. The kernel takes the lock back from a process that dies.
 
     On an object store there is no such lock: there the deployment's concurrency limit holds the second one back.
 
     :raises TransientError: another one is at it.
     """
-    refusal = TransientError(f"another refresh of {out} is running; wait for it, then run this again")
-    with contextlib.ExitStack() as held:
-        _lock_work(out, held, "refresh.lock", refusal=refusal)
-        yield
+    said = f"another refresh of {out} is running; wait for it, then run this again"
+    return _lock_work(out, "refresh.lock", refusal=TransientError(said))
 
 
-def _lock_work(
-    out: str,
-    held: contextlib.ExitStack,
-    name: str = ".running.lock",
-    shared: bool = False,
-    refusal: DatamaskError | None = None,
-) -> None:
+@contextlib.contextmanager
+def _lock_work(out: str, name: str, shared: bool = False, refusal: Exception | None = None) -> Iterator[None]:
     """On an object store nothing is held: there the caller answers for it.
 
     :param refusal: raised at once if another has the lock; None: this one waits.
     """
-    if storage.is_remote(out):
-        return
-    folder = Path(storage.filesystem(out)[1], "work")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(folder / name, shared=shared, wait=refusal is None))
-    except BlockingIOError as error:
-        raise refusal or error from error
-    except PermissionError as error:
-        raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
-    except (NotADirectoryError, FileExistsError) as error:
-        raise StorageError(f"cannot write {out}: it is, or lies under, a file; choose another --output") from error
+    with contextlib.ExitStack() as held:
+        if not storage.is_remote(out):
+            folder = Path(storage.filesystem(out)[1], "work")
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder / name, shared=shared, wait=refusal is None))
+            except BlockingIOError as error:
+                raise refusal or error from error
+            except PermissionError as error:
+                raise _no_permission(out) from error
+            except (NotADirectoryError, FileExistsError) as error:
+                said = f"cannot write {out}: it is, or lies under, a file; choose another --output"
+                raise StorageError(said) from error
+        yield
+
+
+def _no_permission(out: str) -> StorageError:
+    return StorageError(f"cannot write {out}: no permission; choose another --output")

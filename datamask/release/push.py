@@ -20,7 +20,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import DatamaskError, StorageError, TransientError
-from datamask.release.release_folder import MANIFEST, ReleaseFolder
+from datamask.release.release_folder import MANIFEST, ReleaseFolder, file_sizes
 from datamask.storage import storage_errors
 
 JOURNAL = ".push.json"  # at the target while an upload runs: what is there already
@@ -59,10 +59,7 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     """
     files = {item["path"]: item for item in release.manifest()["files"]}
     for path, item in files.items():  # what is uploaded is what was published
-        if (
-            not storage.exists(storage.join(release.path, path))
-            or _size(storage.join(release.path, path)) != item["bytes"]
-        ):
+        if storage.size_of(storage.join(release.path, path)) != item["bytes"]:
             raise _other(release, path)
         if not _inside(release.path, path):
             raise StorageError(
@@ -85,12 +82,6 @@ def _inside(folder: str, path: str) -> bool:
     return (root / path).resolve().is_relative_to(root)
 
 
-def _size(url: str) -> int:
-    fs, path = storage.filesystem(url)
-    with storage_errors(url):
-        return int(fs.size(path))
-
-
 # ---------------------------------------------------------------- object stores and folders
 
 
@@ -105,15 +96,14 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
             return pushed
         _remove(target_manifest)
         pushed.removed.append(MANIFEST)
-    there = _listing(url)
+    there = file_sizes(url)
     journal, unnoted = _read_journal(url), 0
     for path, item in sorted(files.items()):
         target = storage.join(url, path)
         if there.get(path) == item["bytes"] and _same(target, item["sha256"], journal.get(path)):
             pushed.skipped.append(path)
         else:
-            if not _upload(storage.join(release.path, path), target, item["sha256"]):
-                raise _other(release, path)
+            _upload(release, path, target, item["sha256"])
             pushed.uploaded.append(path)
             pushed.bytes += item["bytes"]
         if storage.is_remote(url) and path not in journal:
@@ -135,15 +125,6 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
     return pushed
 
 
-def _listing(url: str) -> dict[str, int]:
-    fs, root = storage.filesystem(url)
-    root = root.rstrip("/")
-    with storage_errors(url):
-        fs.invalidate_cache()
-        found = fs.find(root, detail=True)
-    return {path[len(root) + 1 :]: int(info["size"]) for path, info in found.items()}
-
-
 def _read_journal(url: str) -> dict[str, Any]:
     try:
         journal = storage.read_json(storage.join(url, JOURNAL))
@@ -159,23 +140,16 @@ def _same(target: str, sha256: str, noted: Any) -> bool:
     return storage.sha256(target) == sha256
 
 
-class _Other(Exception):
-    """What is copied is not what was to be copied."""
-
-
-def _upload(source: str, target: str, sha256: str) -> bool:
-    """Copies a file of that sha256; False: it has another, and nothing appeared at the target."""
-    digest = hashlib.sha256()
-    with contextlib.suppress(_Other):
-        with storage.open_input(source) as file, storage.publish(target) as temporary:
-            with temporary.open("wb") as copy:
-                while block := _read(file, source):
-                    copy.write(block)
-                    digest.update(block)
-            if digest.hexdigest() != sha256:
-                raise _Other  # leaves `publish` before anything is put in place
-        return True
-    return False
+def _upload(release: ReleaseFolder, path: str, target: str, sha256: str) -> None:
+    """Copies a file of that sha256; where it has another, nothing appears at the target."""
+    source, digest = storage.join(release.path, path), hashlib.sha256()
+    with storage.open_input(source) as file, storage.publish(target) as temporary:
+        with temporary.open("wb") as copy:
+            while block := _read(file, source):
+                copy.write(block)
+                digest.update(block)
+        if digest.hexdigest() != sha256:
+            raise _other(release, path)  # leaves `publish` before anything is put in place
 
 
 def _read(file: Any, url: str) -> bytes:
@@ -210,7 +184,7 @@ def _push_to_hub(release: ReleaseFolder, files: dict[str, Any], url: str, sent: 
         additions = []
         for path in [*sorted(files), MANIFEST]:
             local = stack.enter_context(_local(storage.join(release.path, path)))
-            size = _size(local)
+            size = Path(local).stat().st_size
             if path in files and storage.sha256(local) != files[path]["sha256"]:
                 raise _other(release, path)
             if path in files and there.get(path) in (files[path]["sha256"], (size, _git_blob(local, size))):

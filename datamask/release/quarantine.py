@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.corpus.plan import Reading, Shard
+from datamask.corpus.plan import Part, Shard
 from datamask.stages import ShardFiles
 
 QUARANTINED = pa.schema(
@@ -34,14 +34,14 @@ def quarantine_rows(files: ShardFiles) -> pa.Table:
     if not rows.num_rows:
         return QUARANTINED.empty_table()
     ids = rows["chunk_id"].to_numpy()
-    found = sources(files.shard)
-    first_ids, first_rows = np.array([s.chunk_id for s in found]), np.array([s.row for s in found])
+    runs = row_runs(files.shard)
+    first_ids, first_rows = np.array([run.chunk_id for run in runs]), np.array([run.row for run in runs])
     place = np.searchsorted(first_ids, ids, side="right") - 1
     return pa.table(
         [
             pa.repeat(files.shard.name, len(ids)),
             rows["chunk_id"],
-            pa.array([s.path for s in found]).take(pa.array(place)),
+            pa.array([run.part.path for run in runs]).take(pa.array(place)),
             ids - first_ids[place] + first_rows[place],
             rows["id"],
             rows["reason"],
@@ -55,18 +55,12 @@ def quarantine_rows(files: ShardFiles) -> pa.Table:
 class RowRun:
     """A run of rows of one of the user's own files."""
 
-    path: str
-    format: str
-    fingerprint: str
-    bytes: int
-    row_groups: tuple[int, int] | None
-    rows: int
+    part: Part  # with its number of rows
     chunk_id: int  # of its first row in the shard
     row: int  # number of that row in the file
-    reading: Reading | None = None  # how it was read, if not as its format by default
 
 
-def sources(shard: Shard) -> list[RowRun]:
+def row_runs(shard: Shard) -> list[RowRun]:
     """Where the shard's rows come from, in order; a converted file names the files it was made of."""
     found = []
     chunk_id = 0
@@ -75,13 +69,11 @@ def sources(shard: Shard) -> list[RowRun]:
             metadata = file.metadata
         groups = range(*part.row_groups) if part.row_groups else range(metadata.num_row_groups)
         before = sum(metadata.row_group(group).num_rows for group in range(groups.start))
-        stored = json.loads((metadata.metadata or {}).get(storage.METADATA_KEY, b"{}"))
-        rows = sum(metadata.row_group(group).num_rows for group in groups)
-        pieces = [(part, rows)]
+        pieces = [(part, sum(metadata.row_group(group).num_rows for group in groups))]
         if shard.converted_from:
+            stored = json.loads(metadata.metadata[storage.METADATA_KEY])
             pieces = list(zip(shard.converted_from, stored["facts"]["rows_of_parts"], strict=True))
-        for piece, count in pieces:
-            origin = (piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups)
-            found.append(RowRun(*origin, count, chunk_id, before, piece.reading))
-            chunk_id += count
+        for piece, rows in pieces:
+            found.append(RowRun(replace(piece, rows=rows), chunk_id, before))
+            chunk_id += rows
     return found

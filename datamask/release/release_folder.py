@@ -59,21 +59,23 @@ class Staged:
         """The JSON file with all that the manifest will hold but the list of files."""
         return f"{self.folder}.json"
 
+    def facts(self) -> dict[str, Any]:
+        """What the manifest says, or will say."""
+        facts: dict[str, Any] = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
+        return facts
+
     def summary(self) -> dict[str, Any]:
         """The manifest's `conservation`: numbers for the whole (`total`) and for each shard (`shards`)."""
-        place = storage.join(self.folder, MANIFEST) if self.published else self.draft
-        conservation: dict[str, Any] = storage.read_json(place)["conservation"]
-        return conservation
+        return dict(self.facts()["conservation"])
 
     def unread(self) -> dict[str, list[dict[str, Any]]]:
         """What of the input is not in it, `path` and `error` of each: `failed`, and `skipped` as nothing to read."""
-        draft = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
-        return {"failed": draft["provenance"]["failed"], "skipped": draft["skipped"]}
+        facts = self.facts()
+        return {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
 
     def personal(self) -> dict[str, int]:
         """The manifest's `personal`: documents that hold personal data, and how many of each kind; {}: not counted."""
-        draft = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
-        return dict(draft.get("personal", {}))
+        return dict(self.facts().get("personal", {}))
 
 
 @dataclass(frozen=True)
@@ -234,9 +236,29 @@ def point_latest(out: str, version: str) -> None:
     temporary.replace(link)
 
 
+def release_versions(out: str) -> list[ReleaseFolder]:
+    """The releases of an output folder, oldest first.
+
+    :raises InputError: there is none.
+    """
+    versions = list_versions(out)
+    if not versions:
+        raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
+    return [release_at(out, version) for version in versions]
+
+
 def release_at(out: str, version: str) -> ReleaseFolder:
     """The release of this version in an output folder; it must be there."""
     return ReleaseFolder(version_path(out, version), version, version_key(version), new=False)
+
+
+def file_sizes(folder: str) -> dict[str, int]:
+    """Bytes of every file in a folder and below, by its path inside; {}: there is no such folder."""
+    fs, root = storage.filesystem(folder)
+    with storage.storage_errors(folder):
+        fs.invalidate_cache()
+        found = fs.find(root, detail=True)
+    return {path[len(root.rstrip("/")) + 1 :]: int(info.get("size") or 0) for path, info in found.items()}
 
 
 def find_release(place: str) -> ReleaseFolder:

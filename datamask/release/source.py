@@ -65,10 +65,6 @@ class Source:
 
     # ------------------------------------------------------------ decisions
 
-    def decisions(self, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The release's decisions on a shard's documents."""
-        return self.release.decisions(shard, list(columns) if columns is not None else None)
-
     def decision(self, shard: str, chunk_id: int) -> dict[str, Any]:
         """A row of decisions/.
 
@@ -94,7 +90,7 @@ class Source:
             if table is None:
                 continue
             same = table.filter(pc.is_in(table["text_hash"], value_set=hashes))
-            outcome = self.decisions(shard, ["outcome"])["outcome"].take(same["chunk_id"])
+            outcome = self.release.decisions(shard, ["outcome"])["outcome"].take(same["chunk_id"])
             kept = same.filter(pc.invert(pc.is_in(outcome, value_set=pa.array(["filtered", "quarantined"]))))
             for row in kept.to_pylist():
                 for place in wanted[row["text_hash"]]:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.inspect import check_unchanged
+from datamask.corpus.plan import Part
 from datamask.corpus.read import TOPIC, corpus_schema
 from datamask.errors import IncompleteError, InputError, several
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
@@ -28,7 +29,7 @@ from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_s
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
-from datamask.release.quarantine import QUARANTINED, RowRun, quarantine_rows
+from datamask.release.quarantine import QUARANTINED, quarantine_rows
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
 from datamask.release.stripes import Folders, Stripe, cut_stripes
 from datamask.stages import ShardFiles
@@ -187,10 +188,9 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     }
 
 
-def _source(files: ShardFiles, source: RowRun) -> dict[str, Any]:
-    facts = asdict(source)
-    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows", *(["reading"] if source.reading else []))
-    return {"shard": files.shard.name} | {name: facts[name] for name in kept}
+def _source(files: ShardFiles, part: Part) -> dict[str, Any]:
+    facts = {name: value for name, value in asdict(part).items() if name != "reading" or value}
+    return {"shard": files.shard.name, **facts}
 
 
 # ---------------------------------------------------------------- data files

@@ -128,6 +128,6 @@ class Folders:
         return names
 
 
-def file_name(stripe: int, file: int = 0) -> str:
+def file_name(stripe: int) -> str:
     """FineWeb's names: 000_00000.parquet."""
-    return f"{stripe:03d}_{file:05d}.parquet"
+    return f"{stripe:03d}_00000.parquet"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.errors import InputError, several
+from datamask.errors import several
 from datamask.release.manifest import data_paths
 from datamask.release.printing import size
-from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, release_at
+from datamask.release.release_folder import ReleaseFolder, latest_version, release_versions
 
 CHARTS = {
     "read": "rows read",
@@ -34,11 +34,7 @@ def gather(out: str, price: float | None = None) -> list[dict[str, Any]]:
     :raises InputError: there is no release.
     """
     out = out.rstrip("/")
-    versions = list_versions(out)
-    if not versions:
-        raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
-    latest = latest_version(out)
-    found = [release_at(out, name) for name in versions]
+    found, latest = release_versions(out), latest_version(out)
     return [_row(release, release.version == latest, price) for release in found]
 
 
@@ -46,10 +42,8 @@ def _row(release: ReleaseFolder, latest: bool, price: float | None) -> dict[str,
     manifest = release.manifest()
     total = manifest["conservation"]["total"]
     certificate = manifest["provenance"]["certificate"]
-    report: Mapping[str, Any] = {}
     url = storage.join(release.path, "report.json")
-    if storage.exists(url):
-        report = storage.read_json(url)
+    report = storage.read_json(url) if storage.exists(url) else {}
     stages = report.get("stages") or []
     seconds = sum(stage["seconds"] for stage in stages) if stages else None
     return {

@@ -16,7 +16,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +36,7 @@ from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
 from datamask.release.holding import forgotten_rows
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import Conservation, schema_of, sum_decisions
+from datamask.release.merge import REPEAT, Conservation, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
@@ -75,10 +75,10 @@ def verify(
     if manifest is None:
         return found
     readable = _check_files(release, manifest, found, progress)
-    readable = _check_keys(release, manifest, readable, found)
-    data = _check_columns(release, manifest, [path for path in readable if path.startswith("data/")], found)
+    schemas = _check_keys(release, manifest, readable, found)
+    data = _check_columns(manifest, {p: schema for p, schema in schemas.items() if p.startswith("data/")}, found)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
-        _check_rows(release, manifest, data, set(readable), connection, found)
+        _check_rows(release, manifest, data, schemas, connection, found)
     _check_forgotten(release, found)
     if against and not found.problems:
         try:
@@ -188,38 +188,35 @@ def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verifi
 
 
 def _check_keys(
-    release: ReleaseFolder, manifest: dict[str, Any], readable: Sequence[str], found: Verified
-) -> list[str]:
-    """Problems of the key that every parquet file carries since format 2; the files that can be read as parquet."""
-    good = []
-    for path in readable:
+    release: ReleaseFolder, manifest: dict[str, Any], files: Sequence[str], found: Verified
+) -> dict[str, pa.Schema]:
+    """Problems of the key that every parquet file carries since format 2; the schemas of those that can be read."""
+    schemas = {}
+    for path in files:
         if not path.endswith(".parquet"):
-            good.append(path)
             continue
         try:
             with storage.open_parquet(storage.join(release.path, path)) as file:
                 schema = file.schema_arrow
                 carried = (schema.metadata or {}).get(KEY_METADATA, b"").decode("utf-8", "replace")
-                names = schema.names
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             found.problems.append(f"{path} cannot be read as parquet ({one_line(error)})")
             continue
-        if len(set(names)) < len(names):
+        if len(set(schema.names)) < len(schema.names):
             found.problems.append(f"{path} has a column twice")
             continue
-        good.append(path)
+        schemas[path] = schema
         if manifest["format"] != FORMATS[0] and carried != manifest["key"]:
             found.problems.append(printable(f"{path} is of a release with the key {carried or '(none)'}"))
-    return good
+    return schemas
 
 
-def _check_columns(release: ReleaseFolder, manifest: dict[str, Any], data: Sequence[str], found: Verified) -> list[str]:
+def _check_columns(manifest: dict[str, Any], data: Mapping[str, pa.Schema], found: Verified) -> list[str]:
     """Problems of the data files' columns and of the numbers of documents by dump; the files that have the columns."""
     expected = [(column["name"], column["type"]) for column in manifest["columns"]]
     good = []
-    for path in data:
-        with storage.open_parquet(storage.join(release.path, path)) as file:
-            columns = [(column.name, str(column.type)) for column in file.schema_arrow]
+    for path, schema in data.items():
+        columns = [(column.name, str(column.type)) for column in schema]
         if columns == expected:
             good.append(path)
             continue
@@ -249,7 +246,7 @@ def _check_rows(
     release: ReleaseFolder,
     manifest: dict[str, Any],
     data: Sequence[str],
-    readable: set[str],
+    schemas: Mapping[str, pa.Schema],
     connection: duckdb.DuckDBPyConnection,
     found: Verified,
 ) -> None:
@@ -276,23 +273,23 @@ def _check_rows(
     if dict(languages) != manifest["languages"]:
         found.problems.append(f"{MANIFEST}: languages are not those of the data files")
     connection.execute("CREATE TABLE quarantined (shard VARCHAR, chunk_id BIGINT, reason VARCHAR)")
-    if QUARANTINE in readable:
+    if QUARANTINE in schemas:
         try:
-            if not _same_schema(release, QUARANTINE, QUARANTINED):
+            if not schemas[QUARANTINE].equals(QUARANTINED):
                 found.problems.append(f"{QUARANTINE} does not have the columns of the quarantine")
             for batch in release.batches(QUARANTINE, ["shard", "chunk_id", "reason"]):
                 insert(connection, "quarantined", batch)
         except DamagedFileError as error:
             found.problems.append(str(error))
     whole = Conservation()
-    _, rows = _repeats(manifest["settings"])
+    rows_repeat = _rows_repeat(manifest["settings"])
     columns = schema_of(manifest["settings"], "topics" in manifest["provenance"])
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
         path = f"decisions/{shard}.parquet"
-        if path not in readable:
+        if path not in schemas:
             continue
-        if not _same_schema(release, path, columns):
+        if not schemas[path].equals(columns):
             found.problems.append(f"{path} does not have the columns of decisions")
             continue
         try:
@@ -316,11 +313,11 @@ def _check_rows(
             ("data files", "published", selected),
             ("quarantine", "quarantined", decisions.filter(pc.equal(decisions["outcome"], "quarantined"))),
         ):
-            times = expected["repeat"] if rows and what == "data files" else pa.repeat(1, expected.num_rows)
+            times = expected["repeat"] if rows_repeat and what == "data files" else pa.repeat(1, expected.num_rows)
             wanted = expected.select(["chunk_id"]).append_column("times", times)
             if problem := _other_rows(connection, table, shard, wanted):
                 found.problems.append(f"shard {shard}: {problem} in the {what}")
-    total = {**manifest["conservation"]["total"]}
+    total = manifest["conservation"]["total"]
     strangers = connection.execute("SELECT DISTINCT shard FROM published").fetchall()
     found.problems += [
         printable(f"data files hold rows of shard {s}, which the manifest has not")
@@ -330,26 +327,17 @@ def _check_rows(
     whole_known = not any(problem.startswith(("decisions/", "conservation")) for problem in found.problems)
     if whole_known and (problem := _unlike(total, whole)):
         found.problems.append(f"conservation of the whole: {problem}")
-    parts = (
-        total["selected"] + total["not_selected"] + sum(total["filtered"].values()) + sum(total["quarantined"].values())
-    )
+    lost = sum(total["filtered"].values()) + sum(total["quarantined"].values())
+    parts = total["selected"] + total["not_selected"] + lost
     if total["rows"] != parts:
         found.problems.append(f"conservation of the whole: {total['rows']} rows read, {parts} accounted for")
 
 
-def _repeats(settings: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether documents may be taken several times, and whether they are so many rows then."""
-    found = []
-    for section, name in (("select", "repeat"), ("release", "repeated_rows")):
-        values = settings.get(section)
-        found.append(values.get(name, 0) if isinstance(values, dict) else 0)
-    repeated = isinstance(found[0], int) and found[0] > 1
-    return repeated, repeated and found[1] is True
-
-
-def _same_schema(release: ReleaseFolder, path: str, expected: pa.Schema) -> bool:
-    with storage.open_parquet(storage.join(release.path, path)) as file:
-        return bool(file.schema_arrow.equals(expected, check_metadata=False))
+def _rows_repeat(settings: dict[str, Any]) -> bool:
+    """Whether a document that is taken several times is so many rows."""
+    repeated = REPEAT.name in schema_of(settings).names
+    release = settings.get("release")
+    return repeated and isinstance(release, dict) and release.get("repeated_rows") is True
 
 
 def _unlike(recorded: dict[str, Any], actual: Conservation) -> str | None:

@@ -9,7 +9,8 @@ import typer
 
 from datamask.config import Statement
 from datamask.errors import ConfigError
-from datamask.release.commands import RELEASE, Json, print_json
+from datamask.release.commands import RELEASE, print_json
+from datamask.release.printing import Json
 from datamask.release.release_folder import find_release
 from datamask.release.summary.facts import with_statements
 from datamask.release.summary.write import FILES, publish_files, summary_files

@@ -8,8 +8,8 @@ import typer
 
 from datamask.errors import several
 from datamask.maps import Threads
-from datamask.release.commands import RELEASE, Json, print_json
-from datamask.release.printing import size
+from datamask.release.commands import RELEASE, print_json
+from datamask.release.printing import Json, size
 from datamask.release.release_folder import find_release
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.write import TokenOptions, write_tokens
