@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import TOPIC, read_topics
-from datamask.corpus.rows import corpus_columns, corpus_rows
+from datamask.corpus.rows import corpus_columns, documents_at
 from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
@@ -37,13 +37,7 @@ ITEM_ROWS, ITEM_SHARDS = 1500, 16  # rows that an item of a round reads, about, 
 MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
 
 
-@dataclass(frozen=True)
-class OutcomeTotal:
-    """Documents and tokens that ended one way: selected, not_selected, filter:<name> or quarantine:<reason>."""
-
-    outcome: str
-    documents: int
-    tokens: int
+Documents = Mapping[Place, Mapping[str, Any]]  # columns of rows of the corpus, by place
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class Sample:
 
     config: Config
     files: Sequence[ShardFiles]
-    totals: list[OutcomeTotal]  # exact, over every row read
+    totals: list[dict[str, Any]]  # outcome, documents, tokens, over every row read; outcomes as in `tally`
     rate: float  # share of the rows that is in the sample
     shard: npt.NDArray[np.int32]  # position in `files`
     chunk_id: npt.NDArray[np.int64]
@@ -119,34 +113,24 @@ class Sample:
         """Where rows of the sample lie in the corpus."""
         return [(self.files[self.shard[row]].shard.name, int(self.chunk_id[row])) for row in rows]
 
-    def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
-        """The corpus's own columns of some rows, as far as it has them."""
-        documents = DocumentColumns(self, self.places(rows), names)
-        return [documents(*place) for place in self.places(rows)]
-
-
-class DocumentColumns:
-    """Columns of some rows of the corpus, read in one pass over the shards: documents(shard, chunk_id)."""
-
-    def __init__(self, sample: Sample, places: Iterable[Place], names: Sequence[str]) -> None:
+    def documents(self, places: Iterable[Place], names: Sequence[str]) -> Documents:
+        """The corpus's own columns of rows of it, as far as it has them, read in one pass over the shards."""
         wanted: dict[str, set[int]] = defaultdict(set)
         for shard, chunk_id in places:
             wanted[shard].add(chunk_id)
         asked = [
             (files.shard, np.array(sorted(wanted[files.shard.name]), dtype=np.int64))
-            for files in sample.files
+            for files in self.files
             if files.shard.name in wanted
         ]
-        found = sample.maps(read_rows, SampleRound(sample.config, None, tuple(names)), _shared(asked))
-        rows = [row for group in found for row in group]
-        self._found = {
-            (shard.name, int(place)): row
-            for (shard, ids), own in zip(asked, rows, strict=True)
-            for place, row in zip(ids, own, strict=True)
-        }
+        found = self.maps(read_rows, SampleRound(self.config, None, tuple(names)), _shared(asked))
+        return {place: row for rows in found for place, row in rows.items()}
 
-    def __call__(self, shard: str, chunk_id: int) -> dict[str, Any]:
-        return self._found[shard, chunk_id]
+    def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """`documents` of some rows of the sample, in their order."""
+        places = self.places(rows)
+        documents = self.documents(places, names)
+        return [documents[place] for place in places]
 
 
 class Vectors:
@@ -186,11 +170,8 @@ def read_sample(
     state = SampleRound(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
     items = [(group[0], tuple(all_files[place] for place in group)) for group in groups(all_files)]
     found = maps(read_group, state, items, [sum(files.shard.rows or 0 for files in own) for _, own in items])
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for read in found:
-        for name, counts in read.totals.items():
-            totals[name] = [held + more for held, more in zip(totals[name], counts, strict=True)]
-        if tally:
+    if tally:
+        for read in found:
             tally.take(_taken(read.counts))
             for signals in read.signals:
                 tally.take_signals(signals)
@@ -200,7 +181,7 @@ def read_sample(
     return Sample(
         config=config,
         files=list(all_files),
-        totals=[OutcomeTotal(name, *counts) for name, counts in sorted(totals.items())],
+        totals=_summed_totals([read.totals for read in found]).sort_by("outcome").to_pylist(),
         rate=rate,
         **own_columns,
         reason=_objects(table["reason"]),
@@ -247,7 +228,7 @@ class SampleRound:
 class GroupRead:
     """What is said of a group of shards."""
 
-    totals: Mapping[str, Sequence[int]]  # outcome: documents, tokens
+    totals: pa.Table  # outcome, documents, tokens
     signals: Sequence[Signals]  # a shard each: sums of these depend on their order
     counts: Taken  # COUNTS, if they are asked for
     rows: Taken  # of the sample
@@ -256,12 +237,13 @@ class GroupRead:
 def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> GroupRead:
     """The statistics of some shards, the first of them at this place among all, and their part of the sample."""
     first, shards = item
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    signals, counts, rows = [], [], []
+    totals, signals, counts, rows = [], [], [], []
     for number, files in enumerate(shards, first):
         index, masks, scores = _shard_tables(files, signals=state.tally)
         outcome = _outcomes(index, masks)
-        _add_totals(totals, outcome, _counted(index, masks))
+        ones = pa.repeat(1, len(outcome))
+        columns = {"outcome": outcome, "documents": ones, "tokens": _counted(index, masks)}
+        totals.append(_summed_totals([pa.table(columns)]))
         corpus = corpus_columns(files.shard, state.config, state.columns)
         if files.topics:
             topics = read_topics(files, pc.is_null(index["reason"]).to_numpy())
@@ -276,9 +258,9 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Gr
         every = np.arange(masks.num_rows)
         kept = pa.array(every if state.rate == 1 else every[generator.random(masks.num_rows) < state.rate])
         tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
-        columns = [pa.repeat(pa.scalar(number, pa.int32()), len(kept)), masks["chunk_id"].take(kept), tokens.take(kept)]
-        columns += [masks[name].take(kept) for name in ("probability", "price", "reason")]
-        table = pa.table(columns, schema=ROWS)
+        own = [pa.repeat(pa.scalar(number, pa.int32()), len(kept)), masks["chunk_id"].take(kept), tokens.take(kept)]
+        own += [masks[name].take(kept) for name in ("probability", "price", "reason")]
+        table = pa.table(own, schema=ROWS)
         for name in scores.column_names:
             if "." not in name:  # <scorer>.<signal> columns explain a score; the sample holds scores
                 table = table.append_column(f"score {name}", scores[name].take(kept))
@@ -288,10 +270,8 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Gr
             values = as_strings(corpus[name]).take(places) if there else pa.nulls(len(kept), pa.string())
             table = table.append_column(f"group {name}", values)
         rows.append(table)
-    kept_rows, kept_counts = pa.concat_tables(rows), summed(counts)
-    return GroupRead(
-        dict(totals), signals, _hand(state, f"counts-{first}", kept_counts), _hand(state, f"rows-{first}", kept_rows)
-    )
+    handed = (_hand(state, f"counts-{first}", summed(counts)), _hand(state, f"rows-{first}", pa.concat_tables(rows)))
+    return GroupRead(_summed_totals(totals), signals, *handed)
 
 
 def read_vectors(state: SampleRound, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
@@ -299,9 +279,10 @@ def read_vectors(state: SampleRound, item: Sequence[tuple[str, npt.NDArray[np.in
     return hand_on(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
 
 
-def read_rows(state: SampleRound, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> list[list[dict[str, Any]]]:
+def read_rows(state: SampleRound, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> Documents:
     """The columns of the named rows of some shards."""
-    return [corpus_rows(shard, state.config, ids, state.columns) for shard, ids in item]
+    places = [(shard.name, int(row)) for shard, rows in item for row in rows]
+    return documents_at([shard for shard, _ in item], state.config, places, state.columns)
 
 
 def _named(what: str, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> str:
@@ -402,11 +383,11 @@ def _counted(index: pa.Table, masks: pa.Table) -> pa.ChunkedArray:
     return pc.multiply(index["token_count"], pa.array(times))
 
 
-def _add_totals(totals: dict[str, list[int]], outcome: pa.Array, tokens: pa.ChunkedArray) -> None:
-    rows = pa.table({"outcome": outcome, "tokens": tokens})
-    for row in rows.group_by("outcome").aggregate([("tokens", "sum"), ([], "count_all")]).to_pylist():
-        totals[row["outcome"]][0] += row["count_all"]
-        totals[row["outcome"]][1] += row["tokens_sum"] or 0
+def _summed_totals(tables: Sequence[pa.Table]) -> pa.Table:
+    """Documents and tokens by outcome, of tables of these three columns."""
+    rows = pa.concat_tables(tables).group_by("outcome").aggregate([("documents", "sum"), ("tokens", "sum")])
+    tokens = pc.fill_null(rows["tokens_sum"], 0)
+    return pa.table({"outcome": rows["outcome"], "documents": rows["documents_sum"], "tokens": tokens})
 
 
 def _embeddings(path: str, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.float16]:

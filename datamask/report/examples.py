@@ -15,7 +15,7 @@ import numpy.typing as npt
 from datamask.config import Config, ResolvedSelect, resolve
 from datamask.release.differences import excerpt
 from datamask.report import drawer, statistics
-from datamask.report.embedding_sample import DocumentColumns, Sample, Vectors
+from datamask.report.embedding_sample import Documents, Sample, Vectors
 from datamask.selection import select
 from datamask.selection.solvers import can_solve
 
@@ -73,7 +73,7 @@ def _rows_of(drawn: Mapping[str, Indices]) -> Indices:
 
 
 def map_points(
-    sample: Sample, drawn: Mapping[str, Indices], place: npt.NDArray[np.float32], documents: DocumentColumns
+    sample: Sample, drawn: Mapping[str, Indices], place: npt.NDArray[np.float32], documents: Documents
 ) -> Rows:
     """The paper's map: documents drawn from the pool, top-quality, diversity alone, and the selection.
 
@@ -82,7 +82,7 @@ def map_points(
     rows = _rows_of(drawn)
     if not len(place):
         return []
-    texts = [documents(*where) for where in sample.places(rows)]
+    texts = [documents[where] for where in sample.places(rows)]
     points: Rows = []
     for panel, members in drawn.items():
         for position in np.searchsorted(rows, members):
@@ -148,7 +148,7 @@ def disagreements(
     shown: Mapping[str, Indices],
     top: Indices,
     compared: Mapping[str, Indices],
-    documents: DocumentColumns,
+    documents: Documents,
 ) -> Rows:
     """The `unlike` documents of each kind.
 
@@ -166,7 +166,7 @@ def disagreements(
     found: Rows = []
     for kind, rows in shown.items():
         features = vectors(rows).astype(np.float32) if vectors else [None] * len(rows)
-        texts = [documents(*where) for where in sample.places(rows)]
+        texts = [documents[where] for where in sample.places(rows)]
         for row, feature, text in zip(rows, features, texts, strict=True):
             found.append(
                 {

@@ -30,7 +30,7 @@ from datamask.report import uncovered as coverage
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
-    DocumentColumns,
+    Documents,
     Sample,
     Vectors,
     grouping_columns,
@@ -208,7 +208,7 @@ def find_findings(
         )
         rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
         wanted = [*fallen.places, *sample.places(rows)]
-        documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+        documents = sample.documents(wanted, ["id", "url", "text", *grouping_columns(config)])
         tell_share(0.4)
         covered = pool.submit(_uncovered, sample, documents, read, reference)
         beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
@@ -217,7 +217,7 @@ def find_findings(
         tell_share(0.5)
         found = Findings(
             name=config.release.name,
-            totals=[asdict(total) for total in sample.totals],
+            totals=sample.totals,
             settings=config.resolved.model_dump(mode="json"),
             certificate=dict(certificate),
             size=len(arms[OURS]),
@@ -248,7 +248,7 @@ def find_findings(
 
 def _uncovered(
     sample: Sample,
-    documents: DocumentColumns,
+    documents: Documents,
     read: Mapping[str, npt.NDArray[np.intp]],
     reference: npt.NDArray[np.intp],
 ) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _uncovered(
     weights = np.maximum(sample.tokens, 1).astype(np.float64) if settings.in_tokens else np.ones(len(sample))
     rows = np.unique(np.concatenate([reference, *read.values()]))
     found = zip(rows.tolist(), sample.places(rows), strict=True)
-    texts = {row: str(documents(*place).get("text") or "") for row, place in found}
+    texts = {row: str(documents[place].get("text") or "") for row, place in found}
     return coverage.uncovered_words(texts, weights, read, reference, OURS, target.texts if target else (), worths)
 
 

@@ -21,22 +21,23 @@ from datamask.certificate_words import describe, points
 from datamask.config import Select, resolve
 from datamask.errors import StorageError
 from datamask.report import themes
-from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
-from datamask.report.formatting import count, number, percent, short
-from datamask.report.sections import PageSection, make_sections
+from datamask.report.formatting import Table, count, number, percent, short
+from datamask.report.sections import Figure, PageSection, make_sections, table
 from datamask.report.warnings import WARNINGS, look_command
 from datamask.surroundings import cache_folder
 
 
 def render(findings: Findings) -> str:
     """The report of a release, as one string of HTML."""
-    figures = make_figures(findings)
-    sections = make_sections(findings, figures)
-    title = f"{findings.name}: selection report"
-    told = warnings(findings)
     return assemble(
-        title, findings.name, lead(findings), head_figures(findings), sections, figures, told, origin(findings)
+        f"{findings.name}: selection report",
+        findings.name,
+        lead(findings),
+        make_sections(findings),
+        head_figures(findings),
+        warnings(findings),
+        origin(findings),
     )
 
 
@@ -52,9 +53,8 @@ def assemble(
     title: str,
     heading: str,
     lead: str,
-    tiles: Sequence[Mapping[str, str]],
     sections: Sequence[PageSection],
-    figures: Mapping[str, Figure],
+    tiles: Sequence[Mapping[str, str]] = (),
     warnings: Sequence[Mapping[str, str]] = (),
     origin: Sequence[tuple[str, str]] = (),
 ) -> str:
@@ -73,13 +73,23 @@ def assemble(
         origin=origin,
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
-        charts=figures,
-        specifications={name: themes.specification(figure.chart) for name, figure in figures.items()},
+        specifications={name: themes.specification(figure.chart) for name, figure in figures_of(sections).items()},
         config=themes.page_config(),
         css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
         library=Markup(library()),
         version=metadata.version("datamask"),
     )
+
+
+def figures_of(sections: Sequence[PageSection]) -> dict[str, Figure]:
+    """The charts of a page, by name."""
+    grids = [block for section in sections for block in section.blocks if block["kind"] == "charts"]
+    return {figure.name: figure for grid in grids for figure in grid["figures"]}
+
+
+def table_sections(tables: Sequence[Table]) -> list[PageSection]:
+    """A section for each table, which is what the section is called."""
+    return [PageSection(f"table-{n}", title, [table(head, rows)]) for n, (title, head, rows) in enumerate(tables)]
 
 
 LIBRARY = "window.vegaEmbed = vegaEmbed;"

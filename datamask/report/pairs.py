@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.filter.forgotten import REASON
 from datamask.release.differences import compare, excerpt, shared_words
-from datamask.report.embedding_sample import DocumentColumns, Place, Sample, grouping_columns
+from datamask.report.embedding_sample import Documents, Place, Sample, grouping_columns
 from datamask.stages import ShardFiles
 
 GROUPS = 6  # near-duplicate groups shown
@@ -44,7 +44,7 @@ class FallenPair:
 
 @dataclass(frozen=True)
 class PairsShown:
-    """What `DocumentColumns` has to read for this page: `places`."""
+    """What `Sample.documents` has to read for this page: `places`."""
 
     documents: int  # that fell to another
     sizes: Rows
@@ -107,7 +107,7 @@ def draw_pairs(sample: Sample) -> PairsShown:
     return PairsShown(joined.num_rows, sizes, groups.num_rows, largest, drawn)
 
 
-def describe_groups(pairs: PairsShown, documents: DocumentColumns) -> dict[str, Any]:
+def describe_groups(pairs: PairsShown, documents: Documents) -> dict[str, Any]:
     """How many groups, how large, the largest ones with a text each; and how much the drawn pairs share."""
     if not pairs.documents:
         return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
@@ -122,8 +122,8 @@ def describe_groups(pairs: PairsShown, documents: DocumentColumns) -> dict[str, 
             {
                 "size": size,
                 "least_similarity": least,
-                "id": excerpt(documents(*place).get("id"), 80),
-                "text": excerpt(documents(*place).get("text"), GROUP_CHARACTERS),
+                "id": excerpt(documents[place].get("id"), 80),
+                "text": excerpt(documents[place].get("text"), GROUP_CHARACTERS),
             }
             for place, size, least in pairs.largest
         ],
@@ -152,14 +152,14 @@ def count_copies(all_files: Sequence[ShardFiles]) -> dict[str, Any]:
     return {"copies": [{"copies": label, "documents": all_, "selected": chosen} for label, (all_, chosen) in named]}
 
 
-def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, warnings: Rows) -> Rows:
+def side_by_side(sample: Sample, pairs: PairsShown, documents: Documents, warnings: Rows) -> Rows:
     """PAIRS of the drawn: one of each group that a warning names first, then the others as they were drawn.
 
     By how little the two texts share, so that the doubtful come first.
     """
     doubted = [(w["column"], group["value"]) for w in warnings if w["kind"] == "loss" for group in w["groups"][:2]]
     chosen: dict[int, dict[str, str]] = {}
-    values = [_groups(sample, documents(*pair.dropped)) for pair in pairs.drawn]
+    values = [_groups(sample, documents[pair.dropped]) for pair in pairs.drawn]
     for column, value in dict.fromkeys(doubted):
         hit = next((n for n, found in enumerate(values) if found.get(column) == value and n not in chosen), None)
         if hit is not None:
@@ -170,8 +170,8 @@ def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, 
     return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))
 
 
-def _shown(pair: FallenPair, documents: DocumentColumns, groups: Mapping[str, str]) -> dict[str, Any]:
-    dropped, kept = documents(*pair.dropped), documents(*pair.kept)
+def _shown(pair: FallenPair, documents: Documents, groups: Mapping[str, str]) -> dict[str, Any]:
+    dropped, kept = documents[pair.dropped], documents[pair.kept]
     difference = compare(dropped.get("text") or "", kept.get("text") or "")
     return {
         "id": excerpt(dropped.get("id"), 80) or "/".join(map(str, pair.dropped)),
@@ -190,5 +190,5 @@ def _groups(sample: Sample, row: Mapping[str, Any]) -> dict[str, str]:
     return {name: excerpt(str(row[name]), 60) for name in names if row.get(name) not in (None, "")}
 
 
-def _text(documents: DocumentColumns, place: Place) -> str:
-    return (documents(*place).get("text") or "")[:CHARACTERS]
+def _text(documents: Documents, place: Place) -> str:
+    return (documents[place].get("text") or "")[:CHARACTERS]

@@ -15,7 +15,6 @@ from datamask.errors import several
 from datamask.release.personal import NAMES
 from datamask.release.printing import EXPLAINED
 from datamask.report import charts
-from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
 from datamask.report.formatting import count, number, percent
 from datamask.report.losses import by_column
@@ -23,6 +22,16 @@ from datamask.report.statistics import NEAR_DUPLICATE
 
 Block = dict[str, Any]
 GAIN = "Gain: what the objective gains from a document, for its quality and for how unlike it is to what is chosen."
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with what a reader needs beside it; its name is its own on the page."""
+
+    name: str
+    chart: charts.Chart
+    label: str
+    note: str = ""
 
 
 @dataclass
@@ -34,33 +43,33 @@ class PageSection:
     blocks: list[Block] = field(default_factory=list)
 
 
-def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
+def make_sections(f: Findings) -> list[PageSection]:
     """All sections of the page, in order."""
     moved = "What the target moved" if f.settings["select"].get("target") else "What the choice moved, in tokens"
     return [
         PageSection("selected", "What was selected from what", _selected(f)),
         PageSection("losses", "What each group lost", _losses(f)),
-        PageSection("objective", "Objective and certificate", _objective(f, figures)),
-        PageSection("quality", "Quality", _quality(f, figures)),
-        PageSection("diversity", "Diversity", _diversity(f, figures)),
+        PageSection("objective", "Objective and certificate", _objective(f)),
+        PageSection("quality", "Quality", _quality(f)),
+        PageSection("diversity", "Diversity", _diversity(f)),
         PageSection("covered", "What is covered badly", _covered(f)),
-        PageSection("length", "Length", _length(f, figures)),
-        PageSection("groups", "Where it comes from", _groups(f, figures)),
+        PageSection("length", "Length", _length(f)),
+        PageSection("groups", "Where it comes from", _groups(f)),
         PageSection("topics", "Topics", _topics(f)),
         PageSection("moved", moved, _moved(f)),
-        PageSection("map", "Map of the documents", _map(f, figures)),
+        PageSection("map", "Map of the documents", _map(f)),
         PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
-        PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
+        PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f)),
         PageSection("signals", "Junk signals", _signals(f)),
         PageSection("personal", "Personal data", _personal(f)),
-        PageSection("stages", "Time and cache", _stages(f, figures)),
+        PageSection("stages", "Time and cache", _stages(f)),
         PageSection("settings", "Settings", _settings(f)),
     ]
 
 
-def chart_grid(names: list[str], note: str = "", wide: bool = False) -> Block:
-    """A block of charts, by name."""
-    return {"kind": "charts", "names": names, "note": note, "wide": wide}
+def chart_grid(*figures: Figure, note: str = "", wide: bool = False) -> Block:
+    """A block of charts."""
+    return {"kind": "charts", "figures": figures, "note": note, "wide": wide}
 
 
 def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "", title: str = "") -> Block:
@@ -180,7 +189,7 @@ def _personal(f: Findings) -> list[Block]:
     return [table(["kind", "found"], rows, note=note)]
 
 
-def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+def _objective(f: Findings) -> list[Block]:
     c = f.certificate
     blocks: list[Block] = []
     if c.get("objective") is not None:
@@ -203,14 +212,29 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         ]
         note = "Scope shard: each shard is its own problem. At most 40 are listed."
         blocks.append(table(["shard", "objective", "bound"], rows, note=note))
-    if "history" in figures:
-        last = history_rows(f)[-1]["objective"]
+    history = history_rows(f)
+    if len(history) > 1:
+        last = history[-1]["objective"]
         if c.get("objective") is not None and abs(last - c["objective"]) > 1e-4:
             note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents and after exchanges, scores {number(c['objective'], 5)}."
             blocks.append({"kind": "text", "text": note})
         blocks += _fractional(c)
-        blocks.append(chart_grid(["history"]))
+        chart = charts.history(history, history[0]["unit"], c.get("upper_bound"))
+        note = "The line should flatten just under the dashed bound: at most what is left between them could be gained."
+        blocks.append(chart_grid(Figure("history", chart, "Objective while it was optimised", note)))
     return blocks
+
+
+def history_rows(f: Findings) -> list[dict[str, Any]]:
+    """The optimisation's objective per step, thinned to 300 points; for shard scope, none."""
+    points = list(f.certificate.get("history") or ())
+    unit = str(f.certificate.get("history_unit") or "step")
+    rows = []
+    for place, point in enumerate(points):
+        entry = point if isinstance(point, dict) else {"objective": point}
+        if entry.get("objective") is not None:
+            rows.append({"step": entry.get("step", place), "objective": entry["objective"], "arm": OURS, "unit": unit})
+    return rows[:: max(1, len(rows) // 300)] if rows else []
 
 
 def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
@@ -227,8 +251,13 @@ def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
     return [{"kind": "text", "text": text}]
 
 
-def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
-    names = [name for name in figures if name.startswith("quality-")]
+def _quality(f: Findings) -> list[Block]:
+    figures = []
+    for scorer in dict.fromkeys(row["scorer"] for row in f.quality):
+        rows = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]
+        chart = charts.outline(rows, scorer, root=True)
+        note = "How many documents have which score. Square-root scale, so that small shares stay visible."
+        figures.append(Figure(f"quality-{scorer}", chart, f"Distribution of the score {scorer}", note))
     head = ["scorer, choice", *(f"p{percentile}" for percentile in PERCENTILES)]
     rows = [[f"{row['scorer']}, {row['arm']}", *(number(row[key]) for key in head[1:])] for row in f.percentiles]
     correlated = [
@@ -238,10 +267,10 @@ def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     note = "Percentiles: p25 is the score that a quarter of the documents lie below."
     other = "Spearman's ρ from −1 to 1 for numbers; η², the share of the score's variance that lies between groups, from 0 to 1."
     measures = table(["does the scorer measure something else?", ""], correlated, note=other)
-    return [chart_grid(names), table(head, rows, note=note), measures]
+    return [chart_grid(*figures), table(head, rows, note=note), measures]
 
 
-def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+def _diversity(f: Findings) -> list[Block]:
     groups, embedded = f.columns, f.embedded
     head = ["choice", "documents", "mean quality"]
     if embedded:
@@ -275,8 +304,22 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             "has a map, topics and the Vendi score: add the part embedding to select.coverage.atoms, or set topics.make to always."
         )
     blocks = [table(head, rows, OURS, note)]
-    if "spectrum" in figures:
-        blocks.append(chart_grid(["spectrum", "neighbours"]))
+    if f.spectra:
+        spectrum = Figure(
+            "spectrum",
+            charts.spectrum(f.spectra),
+            "Eigenvalue spectrum of the embeddings",
+            "Each choice's variance, direction by direction. The longer a line stays high, the more different things the "
+            "choice is about; a line that falls early is about few.",
+        )
+        neighbours = Figure(
+            "neighbours",
+            charts.outline(f.neighbours, "cosine to the nearest other document of the choice"),
+            "How similar is the most similar document?",
+            f"Mass at the right are documents with another of nearly the same embedding in the same choice; those above "
+            f"{NEAR_DUPLICATE} are counted under diversity.",
+        )
+        blocks.append(chart_grid(spectrum, neighbours))
     return blocks
 
 
@@ -329,22 +372,25 @@ def _covered(f: Findings) -> list[Block]:
     return blocks
 
 
-def _length(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+def _length(f: Findings) -> list[Block]:
     rows = [[arm["arm"], count(arm["mean_tokens"] or 0), percent(arm["length_ratio"], 0)] for arm in f.arms]
     note = (
         "Length ratio: mean tokens of the choice over the mean of the pool. Quality filters tend to prefer long documents "
         "(the DATAMASK paper measured 147 % for FineWeb-Edu), diversity short ones."
     )
     blocks = [table(["choice", "mean tokens", "length ratio"], rows, OURS, note)]
-    if "lengths" in figures:
-        blocks.append(chart_grid(["lengths"]))
+    if f.lengths:
+        chart = charts.outline(f.lengths, "tokens of a document (log scale)", log=True)
+        blocks.append(chart_grid(Figure("lengths", chart, "Length of documents")))
     return blocks
 
 
-def _groups(f: Findings, figures: dict[str, Figure]) -> list[Block]:
-    names = [name for name in figures if name.startswith("group-")]
+def _groups(f: Findings) -> list[Block]:
+    figures = [
+        Figure(f"group-{column}", charts.shares(f.groups[column], column), f"Share by {column}") for column in f.columns
+    ]
     note = "Bars: the pool. Circles: what was selected. Triangles: what top-quality would select at the same size."
-    return [chart_grid(names, note)] if names else []
+    return [chart_grid(*figures, note=note)] if figures else []
 
 
 def _topics(f: Findings) -> list[Block]:
@@ -401,9 +447,14 @@ def _moved(f: Findings) -> list[Block]:
     return blocks
 
 
-def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
-    names = [f"map-{panel}" for panel in charts.MAP_PANELS if f"map-{panel}" in figures]
-    if not names:
+def _map(f: Findings) -> list[Block]:
+    there = {row["panel"] for row in f.map}
+    figures = [
+        Figure(f"map-{panel}", charts.document_map(f.map, panel, f.columns), panel.capitalize())
+        for panel in charts.MAP_PANELS
+        if panel in there
+    ]
+    if not figures:
         return []
     drawn = sum(row["panel"] == OURS for row in f.map)
     text = (
@@ -411,7 +462,7 @@ def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "far groups mean nothing). Grey: the pool, the same in every panel. Point at a dot to read its document."
     )
     note = f"{drawn} documents are drawn at random from each choice. Diversity only: what λ = 0 chooses from a sample of the candidates."
-    return [{"kind": "text", "text": text}, chart_grid(names, note, wide=True)]
+    return [{"kind": "text", "text": text}, chart_grid(*figures, note=note, wide=True)]
 
 
 def _examples(f: Findings) -> list[Block]:
@@ -477,7 +528,7 @@ def reason_in_numbers(d: dict[str, Any]) -> str:
     return f"{quality}; {gain}; {other}; {count(d['tokens'])} tokens."
 
 
-def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+def _duplicates(f: Findings) -> list[Block]:
     d = f.duplicates
     counted = [[row["copies"], count(row["documents"]), count(row["selected"])] for row in d.get("copies", ())]
     note = "Verified copies of each document that stays, counted over the whole input."
@@ -498,7 +549,8 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         }
         for g in d["largest"]
     ]
-    blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(["duplicates"]), *copies]
+    sizes = Figure("duplicates", charts.group_sizes(d["sizes"]), "Near-duplicate groups by size")
+    blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(sizes), *copies]
     if f.pairs:
         note = (
             "Words of one side alone are marked. The pairs that share the least come first; more of them: "
@@ -524,12 +576,13 @@ def _kinds(f: Findings) -> str:
     return f"By kind: {'; '.join(parts)}." if parts else ""
 
 
-def _stages(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+def _stages(f: Findings) -> list[Block]:
     if not f.stages:
         return []
     rows = [[s["stage"], count(s["done"]), count(s["cached"]), f"{s['seconds']:.1f}"] for s in f.stages]
     note = "Cached: the output was there already under its key, so nothing was done."
-    return [table(["stage", "done", "cached", "seconds of work"], rows, note=note), chart_grid(["stages"])]
+    times = Figure("stages", charts.stage_times(f.stages), "Work per stage in this run")
+    return [table(["stage", "done", "cached", "seconds of work"], rows, note=note), chart_grid(times)]
 
 
 def _settings(f: Findings) -> list[Block]:

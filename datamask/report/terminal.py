@@ -34,7 +34,7 @@ def show_report(findings: Findings, path: str) -> None:
     """The page's lead and first tables."""
     console = new_console()
     console.print(page.lead(findings), soft_wrap=True)
-    for section in make_sections(findings, {}):
+    for section in make_sections(findings):
         tables = [block for block in section.blocks if block["kind"] == "table"]
         if section.id in ("selected", "objective", "diversity", "length", "stages") and tables:
             console.print(f"\n{section.title}", style="bold")

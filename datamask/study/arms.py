@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from datamask import storage
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
-from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
-from datamask.report.sections import PageSection, chart_grid, table
+from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.report.statistics import Interval
 from datamask.study import judge_page as verdicts
 from datamask.study.ablation import Ablation, Row
@@ -97,25 +96,17 @@ def markdown(found: Ablation) -> str:
 
 def render(found: Ablation) -> str:
     """The ablation's page."""
-    figures: dict[str, Figure] = {}
+    figures: list[Figure] = []
     if scatter := _scatter(found):
-        figures["arms"] = Figure(
-            scatter,
-            "Quality and diversity of every arm",
-            "Right is better quality, up is a more diverse choice. An arm that has another to its upper right is beaten in both.",
-        )
+        note = "Right is better quality, up is a more diverse choice. An arm that has another to its upper right is beaten in both."
+        figures.append(Figure("arms", scatter, "Quality and diversity of every arm", note))
     if found.judged:
-        figures["judged"] = Figure(
-            verdicts.forest([found.judged]),
-            "What a model learns from each choice, against a random one",
-            "Left of the line is better. Bars are 95 % intervals: one that crosses the line is not told apart. Hollow: a control failed.",
-        )
-    sections = [PageSection("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
-    for place, (title, head, rows) in enumerate(tables(found)):
-        sections.append(PageSection(f"table-{place}", title, [table(head, rows)]))
-    return page.assemble(
-        f"{found.name}: ablation", f"{found.name}: arms side by side", lead(found), [], sections, figures
-    )
+        title = "What a model learns from each choice, against a random one"
+        note = "Left of the line is better. Bars are 95 % intervals: one that crosses the line is not told apart. Hollow: a control failed."
+        figures.append(Figure("judged", verdicts.forest([found.judged]), title, note))
+    pictures = PageSection("pictures", "At a glance", [chart_grid(*figures)] if figures else [])
+    sections = [pictures, *page.table_sections(tables(found))]
+    return page.assemble(f"{found.name}: ablation", f"{found.name}: arms side by side", lead(found), sections)
 
 
 def _scatter(found: Ablation) -> charts.Chart | None:

@@ -9,9 +9,8 @@ from datamask import storage
 from datamask.report import charts, page, themes
 from datamask.report.charts import channel, mark
 from datamask.report.drawing import draw_png
-from datamask.report.figures import Figure
 from datamask.report.formatting import count, number, percent
-from datamask.report.sections import PageSection, chart_grid, table
+from datamask.report.sections import Figure, PageSection, chart_grid, table
 from datamask.study.sweep import Point, Sweep, envelope
 
 LOWEST = -1.0  # a diversity term below (top-quality can be far worse than random) is drawn at the edge, with its value
@@ -131,17 +130,16 @@ def render(front: Sweep) -> str:
     """The sweep's page."""
     first = front.points[0]
     columns = list(first.effective)
-    figures = {
-        "front": Figure(
-            front_chart(front),
-            "The front: what a gain in quality costs in diversity",
-            "Each mark is the best selection found for one λ. The dashed curve is made of the certificates: no selection of "
-            "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee: the "
-            "mark whose gains over a random selection, in quality times in diversity, make the largest rectangle (Nash's bargaining solution). "
-            "The square is the configuration's own λ. A mark whose diversity lies below the chart is drawn at its edge.",
-        )
-    }
-    figures |= {f"share-{column}": Figure(share_chart(front, column), f"Share by {column}") for column in columns}
+    balance = Figure(
+        "front",
+        front_chart(front),
+        "The front: what a gain in quality costs in diversity",
+        "Each mark is the best selection found for one λ. The dashed curve is made of the certificates: no selection of "
+        "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee: the "
+        "mark whose gains over a random selection, in quality times in diversity, make the largest rectangle (Nash's bargaining solution). "
+        "The square is the configuration's own λ. A mark whose diversity lies below the chart is drawn at its edge.",
+    )
+    shares = [Figure(f"share-{column}", share_chart(front, column), f"Share by {column}") for column in columns]
     head, body = front_rows(front, columns)
     knee = front.points[front.knee]
     note = (
@@ -155,11 +153,11 @@ def render(front: Sweep) -> str:
         f"by {front.solver} on {front.algorithm}. The knee is at λ = {knee.lamb:g}; the configuration has λ = {front.chosen:g}."
     )
     sections = [
-        PageSection("front", "Quality against diversity", [chart_grid(["front"])]),
+        PageSection("front", "Quality against diversity", [chart_grid(balance)]),
         PageSection("table", "What changes with λ", [table(head, body, f"{front.chosen:.2f}", note)]),
-        PageSection("shares", "Where it comes from", [chart_grid([name for name in figures if name != "front"])]),
+        PageSection("shares", "Where it comes from", [chart_grid(*shares)]),
     ]
-    return page.assemble(f"{front.name}: sweep over λ", f"{front.name}: the balance", lead, [], sections, figures)
+    return page.assemble(f"{front.name}: sweep over λ", f"{front.name}: the balance", lead, sections)
 
 
 def write_front(folder: str, front: Sweep) -> dict[str, str]:

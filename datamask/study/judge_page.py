@@ -10,10 +10,9 @@ from typing import Any
 from datamask import storage
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
-from datamask.report.figures import Figure
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
-from datamask.report.sections import PageSection, chart_grid, table
+from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.study.choices import RANDOM
 from datamask.study.inference import Contrast
 from datamask.study.verdict import Finding, Judged
@@ -147,19 +146,16 @@ def markdown(found: Finding) -> str:
 
 def render(found: Finding) -> str:
     """The finding's page."""
-    figures = {
-        "forest": Figure(
-            forest(found.judges),
-            "Every arm against a random choice",
-            "Left of the line the choice is better than random. Bars are 95 % intervals: one that crosses the line is "
-            "not told apart. A judge that failed a control is not heard, and drawn hollow.",
-        )
-    }
-    sections = [PageSection("forest-plot", "At a glance", [chart_grid(list(figures), wide=True)])]
-    for place, (title, head, rows) in enumerate(tables(found)):
-        sections.append(PageSection(f"table-{place}", title, [table(head, rows)]))
-    name = str(found.facts["corpus"])
-    return page.assemble(f"{name}: judged", f"{name}: does a model learn more?", lead(found), [], sections, figures)
+    arms = Figure(
+        "forest",
+        forest(found.judges),
+        "Every arm against a random choice",
+        "Left of the line the choice is better than random. Bars are 95 % intervals: one that crosses the line is "
+        "not told apart. A judge that failed a control is not heard, and drawn hollow.",
+    )
+    glance = PageSection("forest-plot", "At a glance", [chart_grid(arms, wide=True)])
+    sections, name = [glance, *page.table_sections(tables(found))], str(found.facts["corpus"])
+    return page.assemble(f"{name}: judged", f"{name}: does a model learn more?", lead(found), sections)
 
 
 def forest(judges: Sequence[Judged]) -> charts.Chart:

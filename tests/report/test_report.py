@@ -26,7 +26,6 @@ from datamask.report import StageTime, drawer, examples, page, report, sections,
 from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
-from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
 from tests.conftest import drawn
 from tests.report.build import HOSTILE, ROWS, corpus
@@ -68,7 +67,7 @@ def test_personal_data_is_told_where_it_was_looked_for(made: dict, tmp_path: Pat
     found = replace(findings, personal=counts, settings=findings.settings | {"release": release})
     report.write_findings(str(tmp_path), found)
     assert report.load_findings(str(tmp_path)).personal == counts
-    [section] = [one for one in sections.make_sections(found, {}) if one.id == "personal"]
+    [section] = [one for one in sections.make_sections(found) if one.id == "personal"]
     assert section.blocks[0]["rows"] == [["e-mail addresses", "31"], ["IP addresses", "4"]]
     assert "12 of " in section.blocks[0]["note"] and "replaced" in section.blocks[0]["note"]
     assert "Personal data" in (tmp_path / "report.html").read_text()
@@ -186,7 +185,7 @@ def test_excerpts_are_one_bounded_line() -> None:
 
 
 def test_every_chart_is_a_valid_vega_lite_specification(made: dict) -> None:
-    figures = make_figures(made["findings"])
+    figures = page.figures_of(sections.make_sections(made["findings"]))
     assert {"history", "quality-heuristic", "spectrum", "neighbours", "lengths", "group-domain", "map-selected"} < set(
         figures
     )
