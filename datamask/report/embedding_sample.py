@@ -176,14 +176,13 @@ def read_sample(
             for signals in read.signals:
                 tally.take_signals(signals)
     table = pa.concat_tables([_taken(read.rows) for read in found])
-    own_columns = {name: table[name].to_numpy() for name in ROWS.names if name != "reason"}
     joined = {name: _objects(table[f"group {name}"]) for name in columns}
     return Sample(
         config=config,
         files=list(all_files),
         totals=_summed_totals([read.totals for read in found]).sort_by("outcome").to_pylist(),
         rate=rate,
-        **own_columns,
+        **{name: table[name].to_numpy() for name in ROWS},
         reason=_objects(table["reason"]),
         scores={
             name.removeprefix("score "): table[name].to_numpy()
@@ -199,16 +198,7 @@ def read_sample(
 
 # ---------------------------------------------------------------- rounds
 
-ROWS = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("chunk_id", pa.int64()),
-        ("tokens", pa.int64()),
-        ("probability", pa.float32()),
-        ("price", pa.float32()),
-        ("reason", pa.string()),
-    ]
-)  # of the sample; then "score <name>" and "group <column>"
+ROWS = ("shard", "chunk_id", "tokens", "probability", "price")  # and reason, "score <name>", "group <column>"
 Taken: TypeAlias = "str | pa.Table"  # what a worker hands on: a file, or, where there is no folder, as it is
 
 
@@ -255,21 +245,19 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Gr
             counts.append(counted(grouping_columns(state.config), outcome, index["token_count"], corpus))
             signals.append(signals_of(scores, candidates, chosen))
         generator = np.random.default_rng([state.seed, zlib.crc32(files.shard.name.encode())])
-        every = np.arange(masks.num_rows)
-        kept = pa.array(every if state.rate == 1 else every[generator.random(masks.num_rows) < state.rate])
-        tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
-        own = [pa.repeat(pa.scalar(number, pa.int32()), len(kept)), masks["chunk_id"].take(kept), tokens.take(kept)]
-        own += [masks[name].take(kept) for name in ("probability", "price", "reason")]
-        table = pa.table(own, schema=ROWS)
-        for name in scores.column_names:
-            if "." not in name:  # <scorer>.<signal> columns explain a score; the sample holds scores
-                table = table.append_column(f"score {name}", scores[name].take(kept))
-        places = masks["chunk_id"].take(kept)
-        for name in state.columns:
-            there = name in corpus.column_names
-            values = as_strings(corpus[name]).take(places) if there else pa.nulls(len(kept), pa.string())
-            table = table.append_column(f"group {name}", values)
-        rows.append(table)
+        kept = generator.random(masks.num_rows) < state.rate
+        of_documents = {name: as_strings(corpus[name]).take(masks["chunk_id"]) for name in corpus.column_names}
+        none = pa.nulls(masks.num_rows, pa.string())
+        values = {
+            "shard": pa.repeat(pa.scalar(number, pa.int32()), masks.num_rows),
+            "chunk_id": masks["chunk_id"],
+            "tokens": index.filter(pc.is_null(index["reason"]))["token_count"],
+            **{name: masks[name] for name in ("probability", "price", "reason")},
+            # <scorer>.<signal> columns explain a score; the sample holds scores
+            **{f"score {name}": scores[name] for name in scores.column_names if "." not in name},
+            **{f"group {name}": of_documents.get(name, none) for name in state.columns},
+        }
+        rows.append(pa.table(values).filter(pa.array(kept)))
     handed = (_hand(state, f"counts-{first}", summed(counts)), _hand(state, f"rows-{first}", pa.concat_tables(rows)))
     return GroupRead(_summed_totals(totals), signals, *handed)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources
+from typing import Any
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -90,6 +91,19 @@ def figures_of(sections: Sequence[PageSection]) -> dict[str, Figure]:
 def table_sections(tables: Sequence[Table]) -> list[PageSection]:
     """A section for each table, which is what the section is called."""
     return [PageSection(f"table-{n}", title, [table(head, rows)]) for n, (title, head, rows) in enumerate(tables)]
+
+
+def write_pages(folder: str, name: str, data: Any, **pages: tuple[str, str | bytes]) -> dict[str, str]:
+    """Writes `<name>.json` and pages into `folder`; returns the paths by kind.
+
+    :param data: plain JSON. :param pages: by kind, the ending of the file's name and its content.
+    """
+    paths = {"data": storage.join(folder, f"{name}.json")}
+    storage.write_json(paths["data"], data)
+    for kind, (ending, content) in pages.items():
+        paths[kind] = storage.join(folder, name + ending)
+        storage.write_content(paths[kind], content)
+    return paths
 
 
 LIBRARY = "window.vegaEmbed = vegaEmbed;"

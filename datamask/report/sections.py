@@ -254,8 +254,8 @@ def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
 def _quality(f: Findings) -> list[Block]:
     figures = []
     for scorer in dict.fromkeys(row["scorer"] for row in f.quality):
-        rows = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]
-        chart = charts.outline(rows, scorer, root=True)
+        own = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]
+        chart = charts.outline(own, scorer, root=True)
         note = "How many documents have which score. Square-root scale, so that small shares stay visible."
         figures.append(Figure(f"quality-{scorer}", chart, f"Distribution of the score {scorer}", note))
     head = ["scorer, choice", *(f"p{percentile}" for percentile in PERCENTILES)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from datamask import storage
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
 from datamask.report.findings import plain_json
@@ -139,11 +138,5 @@ def _scatter(found: Ablation) -> charts.Chart | None:
 
 def write_ablation(folder: str, found: Ablation) -> dict[str, str]:
     """Writes ablation.json, ablation.html and ablation.md into `folder`; returns their paths by kind."""
-    paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
-    storage.write_json(paths["data"], plain_json(found.as_json()))
-    for kind, text in (("page", render(found)), ("markdown", markdown(found))):
-        storage.write_content(paths[kind], text)
-    return paths
-
-
-_FILES = {"data": "ablation.json", "page": "ablation.html", "markdown": "ablation.md"}
+    pages = {"page": (".html", render(found)), "markdown": (".md", markdown(found))}
+    return page.write_pages(folder, "ablation", plain_json(found.as_json()), **pages)

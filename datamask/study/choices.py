@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from datamask.config import ResolvedSelect
 from datamask.errors import InputError
-from datamask.study.targets import BETWEEN, cut_texts
+from datamask.study.targets import BETWEEN, cut_texts, first_rows
 
 RANDOM, SHUFFLED, JUNK, CLEAN = "random", "random, words shuffled", "planted junk", "planted junk left out"
 CONTROLS = (SHUFFLED, JUNK, CLEAN)
@@ -57,16 +57,15 @@ def choices(
         if name in (RANDOM, *CONTROLS):
             raise InputError(f"an arm is called {name!r}, which is what the judge calls its own; give it another name")
         yield name, 0, _named(name, [texts[row] for row in rows_of(mask).tolist()], limit, [*seeds, 0])
+    sizes = [len(BETWEEN) + len(text) for text in texts]
     for draw in range(controls):
         generator = np.random.default_rng([*seeds, draw, 59])
-        order = np.random.default_rng([43, *seeds, draw]).permutation(
-            len(texts)
-        )  # `cut`'s: the same documents as RANDOM
-        taken = [texts[row] for row in _enough(texts, order, limit)]
+        order = np.random.default_rng([43, *seeds, draw]).permutation(len(texts))  # as `cut_texts`: RANDOM's documents
+        taken = [texts[row] for row in first_rows(order, sizes, limit)]
         yield SHUFFLED, draw, _join(shuffle_words(taken, generator), limit)
         spoiled = generator.random(len(texts)) < SHARE
-        reached = list(_enough(texts, order[~spoiled[order]], limit))
-        yield CLEAN, draw, _join([texts[row] for row in reached], limit)
+        clean = first_rows(order[~spoiled[order]], sizes, limit)
+        yield CLEAN, draw, _join([texts[row] for row in clean], limit)
         yield JUNK, draw, _join(_junked(texts, order, spoiled, limit, generator), limit)
 
 
@@ -135,15 +134,6 @@ def _junk(text: bytes, copied: Sequence[bytes], generator: np.random.Generator) 
         return b"\n".join(text[start : start + 25] for start in range(0, len(text), 100))
     words = _WORDS.split(copied[int(generator.integers(len(copied)))])  # a near-copy: one word in fifty is gone
     return b"".join(word for word in words if generator.random() > 0.02)
-
-
-def _enough(texts: Sequence[bytes], order: npt.NDArray[np.intp], limit: int) -> Iterator[int]:
-    size = 0
-    for row in order.tolist():
-        if size >= limit:
-            return
-        size += len(BETWEEN) + len(texts[row])
-        yield row
 
 
 def _join(texts: Sequence[bytes], limit: int) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from datamask import storage
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
 from datamask.report.findings import plain_json
@@ -16,8 +15,6 @@ from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.study.choices import RANDOM
 from datamask.study.inference import Contrast
 from datamask.study.verdict import Finding, Judged
-
-_FILES = {"data": "judge.json", "page": "judge.html", "markdown": "judge.md"}
 
 
 def interval(contrast: Contrast) -> str:
@@ -199,11 +196,8 @@ def forest(judges: Sequence[Judged]) -> charts.Chart:
 
 def write_judgement(folder: str, found: Finding) -> dict[str, str]:
     """Writes judge.json, judge.html and judge.md into `folder`; returns their paths by kind."""
-    paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
-    storage.write_json(paths["data"], as_json(found))
-    for kind, text in (("page", render(found)), ("markdown", markdown(found))):
-        storage.write_content(paths[kind], text)
-    return paths
+    pages = {"page": (".html", render(found)), "markdown": (".md", markdown(found))}
+    return page.write_pages(folder, "judge", as_json(found), **pages)
 
 
 def as_json(found: Finding) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from datamask.study.coder import ORDER, CodedItems, Coder
 from datamask.study.inference import Draw
 from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
-from datamask.study.targets import BYTES, Item, Target, read_targets, target_of
+from datamask.study.targets import BYTES, Item, Target, first_rows, read_targets, target_of
 from datamask.study.verdict import Finding, JudgeReadings, JudgeSize, conclude
 
 DEFAULT, TOP_QUALITY, SEMDEDUP = "default", "top-quality", "semdedup"
@@ -194,12 +194,8 @@ def _hold_out(
     if "network" in settings.judges:
         from datamask.study.network import SIZES
 
-        wanted, size = SIZES[settings.size]().before, 0
-        for row in rest[: int(BEFORE * len(rest))].tolist():
-            if size >= wanted:
-                break
-            before.append(texts[row])
-            size += len(texts[row])
+        most = rest[: int(BEFORE * len(rest))]
+        before = [texts[row] for row in first_rows(most, list(map(len, texts)), SIZES[settings.size]().before)]
     return [target_of(OWN, items, settings.target_bytes, own=True)], before, np.sort(rest[len(before) :])
 
 

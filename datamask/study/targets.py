@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.errors import InputError
@@ -81,13 +82,8 @@ def target_of(name: str, items: Sequence[Item], limit: int = BYTES, seed: int = 
 
     :raises InputError: fewer than LEAST_ITEMS items.
     """
-    taken: list[Item] = []
-    size = 0
-    for row in np.random.default_rng([seed, 41]).permutation(len(items)):
-        if size >= limit:
-            break
-        taken.append(items[row])
-        size += len(items[row].whole)
+    order = np.random.default_rng([seed, 41]).permutation(len(items))
+    taken = [items[row] for row in first_rows(order, [len(item.whole) for item in items], limit)]
     if len(taken) < LEAST_ITEMS:
         raise InputError(
             f"target {name} has {len(taken)} items that hold text; an interval over items needs {LEAST_ITEMS} or more"
@@ -103,16 +99,22 @@ def cut_texts(texts: Iterable[str | bytes], limit: int, seed: int | Sequence[int
     :raises InputError: the texts hold less.
     """
     known = [text.encode("utf-8", "replace") if isinstance(text, str) else text for text in texts]
-    parts: list[bytes] = []
-    size = 0
-    for row in np.random.default_rng([43, *([seed] if isinstance(seed, int) else seed)]).permutation(len(known)):
-        if size >= limit:
-            break
-        parts += [BETWEEN, known[row]]
-        size += len(BETWEEN) + len(known[row])
-    if size < limit:
-        raise InputError(f"the choice holds {size:,} bytes, fewer than the {limit:,} that every choice is read to")
-    return b"".join(parts)[:limit]
+    order = np.random.default_rng([43, *([seed] if isinstance(seed, int) else seed)]).permutation(len(known))
+    sizes = [len(BETWEEN) + len(text) for text in known]
+    cut = b"".join(BETWEEN + known[row] for row in first_rows(order, sizes, limit))
+    if len(cut) < limit:
+        raise InputError(f"the choice holds {len(cut):,} bytes, fewer than the {limit:,} that every choice is read to")
+    return cut[:limit]
+
+
+def first_rows(order: npt.NDArray[np.integer], sizes: Sequence[int], limit: int) -> list[int]:
+    """The first rows of an order that hold `limit` bytes together, the last of them in part.
+
+    :param sizes: bytes of each row.
+    """
+    own = np.asarray(sizes, dtype=np.int64)[order]
+    rows: list[int] = order[np.cumsum(own) - own < limit].tolist()
+    return rows
 
 
 def _name(path: str) -> str:

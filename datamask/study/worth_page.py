@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datamask import storage
 from datamask.errors import several
+from datamask.report import page
 from datamask.report.formatting import Table, count, markdown, number, percent
 from datamask.study.worth import Worth
 
@@ -52,7 +52,5 @@ def tables(found: Worth) -> list[Table]:
 
 def write_worth(folder: str, found: Worth) -> dict[str, str]:
     """Writes worth.json and worth.md; returns their paths."""
-    paths = {"data": storage.join(folder, "worth.json"), "page": storage.join(folder, "worth.md")}
-    storage.write_json(paths["data"], found.as_json())
-    storage.write_content(paths["page"], markdown(f"# Worth\n\n{lead(found)}", tables(found)))
-    return paths
+    text = markdown(f"# Worth\n\n{lead(found)}", tables(found))
+    return page.write_pages(folder, "worth", found.as_json(), page=(".md", text))
