@@ -15,6 +15,7 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import InputError
 from datamask.storage import read_table
+from datamask.text.utf8 import utf8
 
 if TYPE_CHECKING:
     from datamask.stages import ShardFiles
@@ -77,9 +78,11 @@ def reasons(rows: pa.RecordBatch, scores: Sequence[str]) -> pa.Array:
     :param rows: text, _reason, and the columns `scores` of numbers.
     """
     text = rows["text"]
-    blank = pc.equal(pc.utf8_length(pc.utf8_ltrim_whitespace(text)), 0)
-    nul = pc.greater(pc.multiply(pc.count_substring(text, "\0"), NUL_SHARE), pc.utf8_length(text))
-    unscored = pa.array(np.zeros(len(text), dtype=bool))
+    blank = pc.or_(pc.utf8_is_space(text), pc.equal(pc.binary_length(text), 0))
+    nul = unscored = pa.array(np.zeros(len(text), dtype=bool))
+    raw, bounds = utf8(text)
+    if not raw[bounds[0] : bounds[-1]].all():  # hardly a batch: Arrow searches slowly
+        nul = pc.greater(pc.multiply(pc.count_substring(text, "\0"), NUL_SHARE), pc.utf8_length(text))
     for name in scores:
         finite = pc.is_finite(numbers(rows[name]))
         unscored = pc.or_(unscored, pc.invert(pc.fill_null(finite, False)))
