@@ -28,7 +28,7 @@ from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent.parent
 SECONDS = (("seconds", "wall"), ("processor seconds", "seconds"))
-READERS = ("corpus/read.py", "corpus/reading.py", "corpus/rows.py", "corpus/held_text.py", "text_read.py")
+READERS = ("corpus/read.py", "corpus/reading.py", "corpus/held_text.py", "text_read.py")
 
 
 def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bool = True) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.certificate_words import describe
-from datamask.corpus.plan import FailedFile, reading_from_json
+from datamask.corpus.plan import FailedFile, part_of
 from datamask.engine import Engine, ShardTimes
 from datamask.errors import several
 from datamask.release.personal import NAMES
@@ -57,7 +57,7 @@ def numbers(
         ],
         "failed": [{"path": file.path, "error": file.error} for file in failed],
         "read_as": [
-            {"path": source["path"], "how": str(reading_from_json(source["reading"]))}
+            {"path": source["path"], "how": str(part_of(source).reading)}
             for source in manifest["sources"]
             if source.get("reading")
         ],

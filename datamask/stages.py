@@ -9,7 +9,7 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config, load_config, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
-from datamask.errors import InputError
+from datamask.errors import InputError, one_line
 from datamask.storage import Output
 
 ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
@@ -139,7 +139,7 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
         config = validate(stored["config"], storage.join(work, RECORD))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{work}/{RECORD} cannot be read ({error}); run `datamask curate` again to renew it"
+            f"{work}/{RECORD} cannot be read ({one_line(error)}); run `datamask curate` again to renew it"
         ) from error
     for files in all_files:
         made = (files.index, files.embeddings, files.scores, files.masks)

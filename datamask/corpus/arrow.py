@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from datamask.corpus.damage import damage
 from datamask.corpus.plan import Part
+from datamask.corpus.project import Rows
 from datamask.errors import InputError
 from datamask.storage import open_input
 
@@ -30,7 +31,16 @@ def open_arrow(file: Any, path: str) -> pa.RecordBatchReader | pa.RecordBatchFil
     return pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
 
 
-def batches(part: Part) -> Iterator[pa.RecordBatch]:
+def schema_of(path: str) -> pa.Schema:
+    """The file's columns.
+
+    :raises InputError: it is no such file, or damaged.
+    """
+    with damage(path), open_input(path) as file:
+        return open_arrow(file, path).schema
+
+
+def batches(part: Part) -> Iterator[Rows]:
     """The file's rows, each batch checked to be sound."""
     with damage(part.path), open_input(part.path) as file:
         reader = open_arrow(file, part.path)
@@ -43,7 +53,8 @@ def batches(part: Part) -> Iterator[pa.RecordBatch]:
             for column in batch.columns:
                 _check(column)
             for first in range(0, batch.num_rows, ROWS):
-                yield batch.slice(first, ROWS)
+                rows = batch.slice(first, ROWS)
+                yield rows, [None] * rows.num_rows, [None] * rows.num_rows
 
 
 def _check(array: pa.Array) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from datamask.corpus.delta import LOG, delta_files
 from datamask.corpus.plan import Value
+from datamask.corpus.walk import Entry
 from datamask.errors import DatamaskError, InputError
 from datamask.storage import is_remote, open_input
 
@@ -40,7 +41,19 @@ class FoundFile:
 
     path: str
     base: str  # folder that was given
-    real: str  # links resolved
+    entry: Entry
+    checksum: str | None  # the store's own
+    named: bool  # the user typed this very path
+
+    @property
+    def real(self) -> str:
+        """Its path, links resolved."""
+        return self.entry.real
+
+    @property
+    def relative(self) -> str:
+        """Its path in the folder that was given."""
+        return posixpath.relpath(self.path, self.base)
 
 
 @dataclass
@@ -64,9 +77,10 @@ class Belonging:
                 folder = posixpath.dirname(folder)
         self._folders = folders
         for folder, files in sorted(folders.items()):
-            for rule in (self._outputs, self._release, self._delta, self._other_table, self._saved, self._splits):
-                rule(folder, files)
-            for rule in (self._prepared, self._snapshots, self._downloads):
+            for rule in (
+                self._outputs, self._release, self._delta, self._other_table, self._saved, self._splits,
+                self._prepared, self._snapshots, self._downloads,
+            ):  # fmt: skip
                 rule(folder, files)
         for file in self.found:
             if place := own_folder(file.real, self.output):
@@ -142,26 +156,24 @@ class Belonging:
                 self.lacking[path] = why.replace("is not there", hidden)
 
     def _other_table(self, folder: str, files: list[FoundFile]) -> None:
-        kind, how = "", ""
         metadata = f"{folder}/metadata"
         if is_remote(folder):
             names = [path[len(metadata) + 1 :] for path in self._listed if path.startswith(f"{metadata}/")]
         else:
             names = [path.name for path in Path(metadata).glob("*")]
         if any(_ICEBERG.fullmatch(name) for name in names):
-            kind, how = (
-                "an Iceberg",
-                "pyiceberg's table.scan().to_arrow(), or spark.read.format('iceberg').load(TABLE).write.parquet(NEW)",
-            )
+            kind, name, other = "an Iceberg", "iceberg", "pyiceberg's table.scan().to_arrow(), or "
         elif self._is_there(f"{folder}/.hoodie/hoodie.properties"):
-            kind, how = "a Hudi", "spark.read.format('hudi').load(TABLE).write.parquet(NEW)"
+            kind, name, other = "a Hudi", "hudi", ""
         elif self._is_there(f"{folder}/schema/schema-0"):
-            kind, how = "a Paimon", "spark.read.format('paimon').load(TABLE).write.parquet(NEW)"
-        if kind:
-            raise InputError(
-                f"{folder}: {kind} table, whose metadata says which files and rows belong to it; datamask does not "
-                f"follow it; write its rows to a folder of parquet and give that: {how}"
-            )
+            kind, name, other = "a Paimon", "paimon", ""
+        else:
+            return
+        raise InputError(
+            f"{folder}: {kind} table, whose metadata says which files and rows belong to it; datamask does not "
+            "follow it; write its rows to a folder of parquet and give that: "
+            f"{other}spark.read.format('{name}').load(TABLE).write.parquet(NEW)"
+        )
 
     def _saved(self, folder: str, files: list[FoundFile]) -> None:
         """A data set saved by `datasets`: files of its maps and shuffles may lie beside its data."""
@@ -175,13 +187,10 @@ class Belonging:
                 "it without: datasets.load_from_disk(FOLDER).flatten_indices().save_to_disk(NEW)"
             )
         names = {str(each["filename"]) for each in listed}
-        self._keep(
-            files, folder, lambda path: "/" in path or path in names, "state.json of the data set does not list it"
-        )
-        self._miss(
-            [f"{folder}/{name}" for name in names], folder, files,
-            "state.json of the data set lists it, and it is not there; copy the data set again",
-        )  # fmt: skip
+        why = "state.json of the data set does not list it"
+        self._keep(files, folder, lambda path: "/" in path or path in names, why)
+        why = "state.json of the data set lists it, and it is not there; copy the data set again"
+        self._miss([f"{folder}/{name}" for name in names], folder, files, why)
 
     def _splits(self, folder: str, files: list[FoundFile]) -> None:
         splits = self._json(f"{folder}/dataset_dict.json").get("splits")
@@ -225,10 +234,7 @@ class Belonging:
         self._keep(within, folder, lambda path: path.split("/")[0] == main, why)
 
     def _downloads(self, folder: str, files: list[FoundFile]) -> None:
-        why = "what `datasets` notes of a download"
-        self._keep(
-            files,
-            folder,
-            lambda path: "/" in path or not (_DOWNLOAD.fullmatch(path) and self._is_there(f"{folder}/{path[:-5]}")),
-            why,
-        )
+        def belongs(path: str) -> bool:
+            return "/" in path or not (_DOWNLOAD.fullmatch(path) and self._is_there(f"{folder}/{path[:-5]}"))
+
+        self._keep(files, folder, belongs, "what `datasets` notes of a download")

@@ -191,9 +191,12 @@ def numbers_of(rows: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 def is_number(type_: pa.DataType) -> bool:
     """Whether a column of this type may hold what `numbers` can read."""
-    kinds = pa.types
-    measured = kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_)
-    return measured or kinds.is_boolean(type_) or kinds.is_string(type_)
+    return is_numeric(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
+
+
+def is_numeric(type_: pa.DataType) -> bool:
+    """Whether its values are numbers."""
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
 
 
 def _decoded(value: bytes, exact: bool) -> str:
@@ -206,7 +209,7 @@ def _numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
         number = pc.match_substring_regex(array, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$")
         kept = pc.if_else(number, pc.utf8_trim_whitespace(array), pa.scalar(None, pa.string()))
         array = pc.replace_substring_regex(kept, r"^\+", "").cast(pa.float64())
-    elif not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+    elif not is_numeric(array.type):
         return pa.nulls(len(array), target)
     if target == pa.float64():
         return array.cast(target, safe=False)
@@ -225,17 +228,13 @@ def _is_bytes(type_: pa.DataType) -> bool:
 def _fits(type_: pa.DataType, name: str) -> bool:
     """True when a column under a foreign name can be ours: a list called `tokens` is no token_count."""
     bare = released_type(type_)
-    number = pa.types.is_integer(bare) or pa.types.is_floating(bare) or pa.types.is_decimal(bare)
+    number = is_numeric(bare)
     if name == "text":
         return is_texty(bare) and not pa.types.is_null(bare)
     if FINEWEB.field(name).type != pa.string():
         return number
-    time = pa.types.is_temporal(bare)
-    return (
-        pa.types.is_string(bare)
-        or (name == "id" and (number or _is_bytes(bare)))
-        or (name == "date" and (time or number))
-    )
+    others = {"id": number or _is_bytes(bare), "date": number or pa.types.is_temporal(bare)}
+    return pa.types.is_string(bare) or others.get(name, False)
 
 
 def _locate(schema: pa.Schema, name: str) -> tuple[str, ...] | None:

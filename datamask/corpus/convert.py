@@ -21,12 +21,12 @@ from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_columns, json_rows, to_json
 from datamask.corpus.plan import Part, Shard
-from datamask.corpus.project import EXTRA, excerpt, project
+from datamask.corpus.project import EXTRA, Rows, excerpt, project
 from datamask.corpus.streams import open_stream
 from datamask.corpus.types import join_types
 from datamask.errors import InputError
 from datamask.pipeline import STAGES
-from datamask.storage import Output, find_output, join, open_input, open_parquet, write_output
+from datamask.storage import Output, find_output, join, open_parquet, write_output
 
 MAX_FIELDS = 1000  # distinct fields of a file; more means that data is used as field names
 
@@ -68,11 +68,11 @@ class _Source:
     """A part with what the first pass found: its own columns, how they are read, and a reader of its batches."""
 
     columns: list[Column]
-    batches: Callable[[], Iterator[delimited.Rows]]
+    batches: Callable[[], Iterator[Rows]]
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
-    sources = [SOURCES[part.format.partition(".")[0]](part, config) for part in shard.parts]
+    sources = [_source(part, config) for part in shard.parts]
     schema = union_schema(
         [
             (part.path, pa.schema([column.field for column in source.columns]))
@@ -99,6 +99,22 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     return write_output(url, output_key, full, converted(), facts)
 
 
+def _source(part: Part, config: Config) -> _Source:
+    kind = part.format.partition(".")[0]
+    if kind == "jsonl":
+        return _json_source(part, config)
+    if kind == "txt":
+        return _text_source(part, config)
+    batches: Callable[[], Iterator[Rows]]
+    if kind == "arrow":
+        schema, batches = arrow.schema_of(part.path), lambda: arrow.batches(part)
+    elif kind in ("csv", "tsv"):
+        schema, batches = delimited.header(part), lambda: delimited.batches(part, schema)
+    else:
+        schema, batches = web.SCHEMA, lambda: web.batches(part)
+    return _Source(recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop), batches)
+
+
 # ---------------------------------------------------------------- JSON lines
 
 
@@ -113,7 +129,7 @@ def _json_source(part: Part, config: Config) -> _Source:
         columns = [Column(field.name, (field.name,), field.type) for field in with_fields(schema, part)]
     text = next(column.path for column in columns if column.name == "text")
 
-    def batches() -> Iterator[delimited.Rows]:
+    def batches() -> Iterator[Rows]:
         for rows, reasons, excerpts in json_rows(part):
             for number, row in enumerate(rows):
                 if reasons[number] is None and (wrong := _wrong_text(row, text)):
@@ -148,17 +164,9 @@ def _types(part: Part) -> dict[str, pa.DataType | None]:
             )
     for rows, _, _ in json_rows(part) if widened else ():
         for name in widened:  # an integer beyond 2**53 is no double
-            if types[name] is not None and not _holds(types[name], [row.get(name) for row in rows]):
+            if types[name] is not None and _array([row.get(name) for row in rows], types[name]) is None:
                 types[name] = None
     return types
-
-
-def _holds(type_: pa.DataType, values: list[Any]) -> bool:
-    try:
-        pa.array(values, type_)
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
-        return False
-    return True
 
 
 def _wrong_text(row: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
@@ -174,11 +182,16 @@ def _infer(values: list[Any]) -> pa.DataType | None:
     """The arrow type that holds all values; None when there is none that parquet can store."""
     if all(value is None or isinstance(value, str) for value in values):  # by far the most usual
         return pa.string() if any(value is not None for value in values) else pa.null()
+    found = _array(values)
+    return found.type if found is not None and _storable(found.type) else None
+
+
+def _array(values: list[Any], type_: pa.DataType | None = None) -> pa.Array | None:
+    """The values as this type, or any; None where they have none."""
     try:
-        type_ = pa.array(values).type
+        return pa.array(values, type_)
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         return None
-    return type_ if _storable(type_) else None
 
 
 def _common(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
@@ -198,26 +211,7 @@ def _storable(type_: pa.DataType) -> bool:
     return _storable(type_.value_type) if pa.types.is_list(type_) else True
 
 
-# ---------------------------------------------------------------- CSV, Arrow, text
-
-
-def _csv_source(part: Part, config: Config) -> _Source:
-    schema = delimited.header(part)
-    columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
-
-    return _Source(columns, lambda: delimited.batches(part, schema))
-
-
-def _arrow_source(part: Part, config: Config) -> _Source:
-    with damage(part.path), open_input(part.path) as file:
-        schema = arrow.open_arrow(file, part.path).schema
-    columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
-
-    def batches() -> Iterator[delimited.Rows]:
-        for batch in arrow.batches(part):
-            yield batch, [None] * batch.num_rows, [None] * batch.num_rows
-
-    return _Source(columns, batches)
+# ---------------------------------------------------------------- text
 
 
 def _text_source(part: Part, config: Config) -> _Source:
@@ -230,9 +224,8 @@ def _text_source(part: Part, config: Config) -> _Source:
         if field.name not in config.corpus.drop or field.name == "text"
     ]
 
-    def batches() -> Iterator[delimited.Rows]:
-        encoding = part.reading.encoding if part.reading else "utf-8"
-        with damage(part.path), open_stream(part.path, part.format, encoding) as stream:
+    def batches() -> Iterator[Rows]:
+        with damage(part.path), open_stream(part.path, part.format, part.read_as.encoding) as stream:
             data = bytes(stream.read(MAX_LINE_BYTES + 1)).removeprefix(UTF8_BOM)
         long = len(data) > MAX_LINE_BYTES
         text = pa.array([None if long else data], pa.binary()).view(pa.string())
@@ -241,20 +234,3 @@ def _text_source(part: Part, config: Config) -> _Source:
         yield rows, ["line_too_long" if long else None], [excerpt(data) if long else None]
 
     return _Source(columns, batches)
-
-
-def _web_source(part: Part, config: Config) -> _Source:
-    """WARC and WET."""
-    columns = recognise(with_fields(web.SCHEMA, part), config.corpus.columns, part.path, config.corpus.drop)
-    return _Source(columns, lambda: web.batches(part))
-
-
-SOURCES = {
-    "jsonl": _json_source,
-    "csv": _csv_source,
-    "tsv": _csv_source,
-    "arrow": _arrow_source,
-    "txt": _text_source,
-    "warc": _web_source,
-    "wet": _web_source,
-}

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.corpus.damage import damage
-from datamask.corpus.plan import Part, Reading
-from datamask.corpus.project import excerpt
+from datamask.corpus.plan import Part
+from datamask.corpus.project import Rows, Told, excerpt, in_batches
 from datamask.corpus.streams import open_stream
 from datamask.errors import InputError
 
@@ -39,7 +39,6 @@ _MARKED = re.compile(f"[{_BACKSLASH}{_QUOTE}{_RETURN}]")
 _AS_WRITTEN = {ord(_BACKSLASH): "\\\\", ord(_QUOTE): '\\"', ord(_RETURN): "\r"}
 _AS_MEANT = {ord(_BACKSLASH): "\\", ord(_QUOTE): '"', ord(_RETURN): "\r"}
 
-Rows = tuple[pa.RecordBatch, list[str | None], list[str | None]]
 Row = list[str] | str  # a row's fields, or the text of one whose quotation marks are broken
 
 
@@ -60,7 +59,7 @@ def header(part: Part) -> pa.Schema:
                     f"{part.path}: its first line has a quotation mark that is never closed: {row[:60]!r}; mend it, or "
                     "say that quotation marks are part of the text: --set corpus.quotes=none"
                 )
-            if part.reading and not part.reading.header:
+            if not part.read_as.header:
                 return pa.schema([(f"column{number}", pa.string()) for number in range(1, 1 + len(row))])
             return pa.schema([(name.encode(BYTES).decode("utf-8"), pa.string()) for name in row])
     raise InputError(f"{part.path}: no header line")
@@ -69,40 +68,26 @@ def header(part: Part) -> pa.Schema:
 def batches(part: Part, schema: pa.Schema) -> Iterator[Rows]:
     """(rows, reasons, excerpts): strings as they are in the file, not yet checked to be UTF-8; null where a row has
     another number of fields than the header, or its quotation marks are broken."""
-    rows: list[Row] = []
-    size = 0
-    headed = part.reading.header if part.reading else True
-    for number, row in enumerate(_rows(part)):
-        if number == 0 and headed:
-            continue
-        rows.append(row)
-        size += sum(map(len, row))
-        if len(rows) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
-            yield _batch(rows, schema)
-            rows, size = [], 0
-    if rows:
-        yield _batch(rows, schema)
+    for rows, reasons, excerpts in in_batches(_told(part, len(schema)), BATCH_ROWS, BATCH_CHARACTERS):
+        told = list(zip(rows, reasons, strict=True))
+        columns = [[None if reason else row[at].encode(BYTES) for row, reason in told] for at in range(len(schema))]
+        arrays = [pa.array(column, pa.binary()).view(pa.string()) for column in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema), reasons, excerpts
 
 
-def _batch(rows: list[Row], schema: pa.Schema) -> Rows:
-    width = len(schema)
-    reasons: list[str | None] = [None] * len(rows)
-    excerpts: list[str | None] = [None] * len(rows)
-    for number, row in enumerate(rows):
+def _told(part: Part, width: int) -> Iterator[Told[Row]]:
+    for row in islice(_rows(part), int(part.read_as.header), None):
+        size = sum(map(len, row))
         if isinstance(row, str):
-            reasons[number], excerpts[number] = "broken_quotes", excerpt(row.encode(BYTES))
+            yield row, "broken_quotes", excerpt(row.encode(BYTES)), size
         elif len(row) != width:
-            reasons[number] = "malformed_row" if row else "blank_line"
-            excerpts[number] = excerpt(",".join(row).encode(BYTES))
-    columns = []
-    for at in range(width):
-        data = [None if reasons[n] else row[at].encode(BYTES) for n, row in enumerate(rows)]
-        columns.append(pa.array(data, pa.binary()).view(pa.string()))
-    return pa.RecordBatch.from_arrays(columns, schema=schema), reasons, excerpts
+            yield row, "malformed_row" if row else "blank_line", excerpt(",".join(row).encode(BYTES)), size
+        else:
+            yield row, None, None, size
 
 
 def _rows(part: Part) -> Iterator[Row]:
-    reading = part.reading or Reading("utf-8")
+    reading = part.read_as
     separator = reading.separator or separator_of(part.format)
     with damage(part.path), open_stream(part.path, part.format, reading.encoding) as stream:
         yield from read_rows(_blocks(stream, reading.line_end, part.path), separator, reading.quotes, reading.line_end)

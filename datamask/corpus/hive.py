@@ -40,7 +40,7 @@ def typed_values(values: Sequence[Mapping[str, str | None]]) -> list[tuple[tuple
 
 def with_fields(schema: pa.Schema, part: Part) -> pa.Schema:
     """A file's schema with the columns that its folders name."""
-    own = dict(part.reading.folders) if part.reading else {}
+    own = dict(part.read_as.folders)
     if not own:
         return schema
     return pa.schema(
@@ -51,7 +51,7 @@ def with_fields(schema: pa.Schema, part: Part) -> pa.Schema:
 
 def with_values(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
     """A file's rows with the values that its folders give."""
-    own = dict(part.reading.folders) if part.reading else {}
+    own = dict(part.read_as.folders)
     if not own:
         return batch
     arrays = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}

@@ -17,6 +17,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.quarantine import score_columns
+from datamask.corpus.read import scattered
 from datamask.corpus.reading import Batch, ShardReading
 from datamask.errors import ConservationError
 from datamask.pipeline import STAGES
@@ -121,9 +122,9 @@ class _Indexer:
             characters=pc.sum(characters).as_py() or 0,
         )
         self._reasons.update(reason.drop_null().to_pylist())
-        good = reason.is_null()
-        scattered = [_scatter(values, good) for values in (tokens, characters, size, hashes)]
-        return pa.RecordBatch.from_arrays([rows["chunk_id"], ids, *scattered, reason, excerpt], schema=SCHEMA)
+        good = np.asarray(reason.is_null())
+        placed = [scattered(values, good) for values in (tokens, characters, size, hashes)]
+        return pa.RecordBatch.from_arrays([rows["chunk_id"], ids, *placed, reason, excerpt], schema=SCHEMA)
 
     def _ids(self, batch: pa.RecordBatch) -> pa.Array:
         ids = batch["id"]
@@ -159,10 +160,3 @@ class _Indexer:
 
 def _count_words(texts: pa.Array) -> list[int]:
     return [len(text.split()) for text in texts.to_pylist()]
-
-
-def _scatter(values: pa.Array, where: pa.Array) -> pa.Array:
-    """`values` placed at the true rows of `where`, null at the others."""
-    mask = np.asarray(where)
-    places = np.cumsum(mask) - 1
-    return values.take(pa.array(places, mask=~mask))

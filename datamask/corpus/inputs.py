@@ -87,23 +87,6 @@ class Inputs(NamedTuple):
     failures: list[FailedFile]  # to be read, by their name, but cannot be: a link that leads nowhere, a pipe
 
 
-@dataclass
-class _Match:
-    path: str
-    base: str  # folder that names are relative to
-    entry: Entry
-    checksum: str | None
-    named: bool  # the user typed this very path
-
-    @property
-    def relative(self) -> str:
-        return posixpath.relpath(self.path, self.base)
-
-    @property
-    def linked(self) -> bool:
-        return self.entry.real != self.path
-
-
 def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = False) -> Inputs:
     """The files that `inputs` name, links followed, each once.
 
@@ -121,56 +104,52 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
             setting="corpus.input",
             next=["--input PATH", "datamask sample"],
         )
-    found: dict[str, _Match] = {}
+    found: dict[str, FoundFile] = {}
     for given in inputs:
         matched = False
         for match in _matches(given, exact):
             matched = True
             if match.named and (problem := _problem(match)):
                 raise InputError(f"{match.path}: {problem}", path=match.path)
-            if match.named and own_folder(match.entry.real, output):
+            if match.named and own_folder(match.real, output):
                 raise InputError(f"{match.path}: {IN_OUTPUT}", path=match.path)
-            known = found.get(match.path)
-            if known is None or len(known.relative) < len(
-                match.relative
-            ):  # the outermost of several inputs names a file
+            known = found.setdefault(match.path, match)
+            if len(known.relative) < len(match.relative):  # the outermost of several inputs names a file
                 found[match.path] = match
         if not matched:
             raise InputError(
                 f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)", path=given
             )
-    there = [FoundFile(match.path, match.base, match.entry.real) for match in found.values() if not match.named]
-    return _sorted_out(found, Belonging(there, output))
+    return _sorted_out(found, Belonging([match for match in found.values() if not match.named], output))
 
 
-def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
+def _sorted_out(found: dict[str, FoundFile], folders: Belonging) -> Inputs:
     files: dict[str, InputFile] = {}  # by the real path, links followed
     skipped: list[FailedFile] = []
     left_out: dict[str, str] = {}
     failures = [FailedFile(path, why) for path, why in folders.lacking.items()]
-    for match in sorted(found.values(), key=lambda match: (match.linked, match.path)):
+    for match in sorted(found.values(), key=lambda match: (match.real != match.path, match.path)):
         entry, format_ = match.entry, format_of(match.path)
         hidden = any(is_hidden(part) for part in match.relative.split("/")) and not match.named
         tell, why = folders.left_out.get(match.path, ("", ""))
         if tell and not hidden and (format_ or tell != match.path):
             left_out[tell] = why
-        elif hidden or format_ is None or entry.problem:
-            problem = "its name begins with a dot or an underscore" if hidden else _problem(match)
-            if hidden and (format_ is None or entry.problem):
-                continue
-            broken = entry.problem and not entry.circle and format_ and not hidden
+        elif hidden and format_ and not entry.problem:
+            skipped.append(FailedFile(match.path, "its name begins with a dot or an underscore"))
+        elif hidden:
+            continue
+        elif format_ is None or entry.problem:
             pointed = match.path.removesuffix(".dvc")
-            broken = broken or (pointed != match.path and format_of(pointed) and pointed not in found and not hidden)
-            (failures if broken else skipped).append(FailedFile(match.path, str(problem)))
-        elif entry.real in files:
-            skipped.append(FailedFile(match.path, f"the same file as {files[entry.real].path}"))
+            lacking = pointed != match.path and format_of(pointed) and pointed not in found
+            broken = lacking or (entry.problem and not entry.circle and format_)
+            (failures if broken else skipped).append(FailedFile(match.path, str(_problem(match))))
+        elif match.real in files:
+            skipped.append(FailedFile(match.path, f"the same file as {files[match.real].path}"))
         else:
-            files[entry.real] = InputFile(
-                match.path, match.relative, format_, entry.size, match.checksum or entry.stamp, match.checksum
-            )
+            stamp = match.checksum or entry.stamp
+            files[match.real] = InputFile(match.path, match.relative, format_, entry.size, stamp, match.checksum)
     skipped.extend(FailedFile(path, why) for path, why in left_out.items())
-    read = {*files}
-    skipped = [failed for failed in skipped if failed.path not in read]  # a file that is read under a link's name
+    skipped = [failed for failed in skipped if failed.path not in files]  # a file that is read under a link's name
     by_log = folders.values
     named = typed_values([{} if file.path in by_log else folder_values(file.path) for file in files.values()])
     full = [
@@ -184,7 +163,7 @@ def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
     )
 
 
-def _problem(match: _Match) -> str | None:
+def _problem(match: FoundFile) -> str | None:
     """Why a file cannot be read; None if it can."""
     if match.entry.problem:
         return match.entry.problem
@@ -208,21 +187,20 @@ def reading_of(file: InputFile, found: Reading | None = None) -> Reading | None:
 
 def format_of(path: str) -> str | None:
     """The format by the file name's end; None: none that is read."""
-    name = posixpath.basename(path).lower()
-    if name in DESCRIBES:
-        return None
-    ends = [end for end in FORMATS if name.endswith(end) and len(name) > len(end)]
-    return FORMATS[max(ends, key=len)] if ends else None
+    return None if posixpath.basename(path).lower() in DESCRIBES else FORMATS.get(_ending(path))
 
 
 def stem(relative: str) -> str:
     """The relative path without the format's ending."""
-    lower = relative.lower()
-    ends = [end for end in FORMATS if lower.endswith(end)]
-    return relative[: -len(max(ends, key=len))] if ends else relative
+    return relative[: len(relative) - len(_ending(relative))]
 
 
-def _matches(given: str, exact: bool) -> Iterator[_Match]:
+def _ending(path: str) -> str:
+    name = posixpath.basename(path).lower()
+    return max((end for end in FORMATS if name.endswith(end) and len(name) > len(end)), key=len, default="")
+
+
+def _matches(given: str, exact: bool) -> Iterator[FoundFile]:
     """Everything that an input names."""
     if is_remote(given):
         yield from _remote(given)
@@ -233,13 +211,13 @@ def _matches(given: str, exact: bool) -> Iterator[_Match]:
     if os.path.lexists(path):
         entry = look_at_path(path)
         if entry is not None:
-            yield _Match(entry.path, posixpath.dirname(entry.path), entry, None, True)
+            yield FoundFile(entry.path, posixpath.dirname(entry.path), entry, None, True)
         else:
-            yield from (_Match(entry.path, shown(path), entry, None, False) for entry in walk_folder(path))
+            yield from (FoundFile(entry.path, shown(path), entry, None, False) for entry in walk_folder(path))
     elif any(sign in rest for sign in _SIGNS):
         pattern = glob.escape(literal) + rest
         base = literal + _fixed_part(rest)
-        yield from (_Match(entry.path, shown(base), entry, None, False) for entry in matches(pattern))
+        yield from (FoundFile(entry.path, shown(base), entry, None, False) for entry in matches(pattern))
 
 
 def _literal(given: str, path: str) -> str:
@@ -255,7 +233,7 @@ def _literal(given: str, path: str) -> str:
     return literal
 
 
-def _remote(given: str) -> Iterator[_Match]:
+def _remote(given: str) -> Iterator[FoundFile]:
     with storage_errors(given, "read"):
         fs, path = filesystem(given)
         fs.invalidate_cache()  # or a worker that lives for days would see an old listing
@@ -279,7 +257,7 @@ def _remote(given: str) -> Iterator[_Match]:
             if entry["type"] == "file":
                 stamp = str(entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified") or "")
                 found = Entry(scheme + name, scheme + name, int(entry.get("size") or 0), stamp)
-                yield _Match(scheme + name, scheme + base, found, _checksum(entry), name == path)
+                yield FoundFile(scheme + name, scheme + base, found, _checksum(entry), name == path)
 
 
 def _without_dots(given: str) -> str:

@@ -14,24 +14,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from datamask.config import Corpus
 from datamask.corpus import web
-from datamask.corpus.arrow import open_arrow
+from datamask.corpus.arrow import schema_of
 from datamask.corpus.columns import recognise
 from datamask.corpus.damage import damage
 from datamask.corpus.delimited import batches, header
 from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
-from datamask.corpus.plan import Part, Reading, Shard, with_tuples
-from datamask.corpus.pointers import check_pointer
+from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.project import EXTRA
 from datamask.corpus.quarantine import REASONS
 from datamask.corpus.sniff import sniff_reading
 from datamask.corpus.streams import open_stream
+from datamask.corpus.walk import ANNEX
 from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.pipeline import STAGES
 from datamask.storage import METADATA_KEY, fingerprint, join, key, open_input, open_parquet, read_json, write_json
+
+POINTER_BYTES = 32 << 10  # of a pointer (git-annex; Git LFS writes less than 1024)
+_LFS = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")
+_XET = b"# xet version "
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         stored = read_json(url)
         if stored["version"] == STAGES["plan"].version:
-            cache = {path: FileFacts(**with_tuples(facts)) for path, facts in stored["files"].items()}
+            cache = TypeAdapter(dict[str, FileFacts]).validate_python(stored["files"])
     reading = [settings.encoding, settings.separator, settings.header, settings.quotes]
     relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes, reading)
 
@@ -140,19 +145,37 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
                 groups = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
             empty = sum(groups) == 0
         elif file.format == "arrow":
-            with damage(file.path), open_input(file.path) as stream:
-                recognise(open_arrow(stream, file.path).schema, settings.columns, file.path, settings.drop)
+            recognise(schema_of(file.path), settings.columns, file.path, settings.drop)
         else:
             reading = sniff_reading(file.path, file.format, settings)
-            empty = _check_stream(file, settings.group_bytes, reading)
+            part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
+            empty = _check_stream(part, settings.group_bytes)
             if file.format.startswith(("csv", "tsv")) and not empty:
-                part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
                 recognise(header(part), settings.columns, file.path, settings.drop)
             if file.format.startswith(("jsonl", "csv", "tsv")) and not empty:
-                _check_rows(Part(file.path, file.format, fingerprint, file.size, reading=reading), settings)
+                _check_rows(part, settings)
     except InputError as found:
         error = str(found)
     return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty, reading)
+
+
+def check_pointer(path: str, size: int) -> None:
+    """Whether a file is what its name says and not a pointer of Git LFS, git-annex or Xet to it, by its first line.
+
+    :raises InputError: it is a pointer; names the command that fetches the data.
+    """
+    if size > POINTER_BYTES:
+        return
+    with open_input(path) as file:
+        first, _, rest = bytes(file.read(1024)).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    if first.startswith(_LFS):
+        stated = [line[5:].strip() for line in rest.split(b"\n") if line.startswith(b"size ")]
+        of = f" of {int(stated[0]):,} bytes" if stated and stated[0].isdigit() else ""
+        raise InputError(f"{path}: a Git LFS pointer, not the file{of} it stands for; fetch it: git lfs pull")
+    if len(first) < 1024 and ANNEX.encode() in first and first.startswith((b"/annex/", b".git/", b"../")):
+        raise InputError(f"{path}: a git-annex pointer, not the file it stands for; fetch it: git annex get FILE")
+    if first.startswith(_XET):
+        raise InputError(f"{path}: a Git Xet pointer, not the file it stands for; fetch it: git lfs pull")
 
 
 def _check_rows(part: Part, settings: Corpus) -> None:
@@ -188,14 +211,13 @@ def _check_fields(rows: list[dict[str, Any]], part: Part, settings: Corpus) -> N
         json_columns(schema, part, settings)
 
 
-def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
+def _check_stream(part: Part, small: int) -> bool:
     """True when the (decompressed) file is empty."""
-    encoding = reading.encoding if reading else "utf-8"
-    with damage(file.path), open_stream(file.path, file.format, encoding) as stream:
+    with damage(part.path), open_stream(part.path, part.format, part.read_as.encoding) as stream:
         head = stream.read(BLOCK_BYTES)
-        if file.format.startswith(("warc", "wet")):
-            web.is_archive(bytes(head[:1000]), file.path)
-        if file.format != "jsonl" and file.size < small:
+        if part.format.startswith(("warc", "wet")):
+            web.is_archive(bytes(head[:1000]), part.path)
+        if part.format != "jsonl" and part.bytes < small:
             while stream.read(BLOCK_BYTES):
                 pass
     return not head.strip()

@@ -13,8 +13,8 @@ from datamask.config import Corpus
 from datamask.corpus.columns import Column, recognise
 from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields
-from datamask.corpus.plan import Part, Reading
-from datamask.corpus.project import excerpt
+from datamask.corpus.plan import Part
+from datamask.corpus.project import Told, excerpt, in_batches
 from datamask.corpus.streams import open_stream
 from datamask.errors import InputError
 
@@ -54,23 +54,14 @@ def read_lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = 
 
 def json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | None], list[str | None]]]:
     """Batches of (objects, reasons, excerpts); a line that is no document is {} with its reason and its beginning."""
-    rows: list[dict[str, Any]] = []
-    reasons: list[str | None] = []
-    excerpts: list[str | None] = []
-    size = 0
-    reading = part.reading or Reading("utf-8")
-    with damage(part.path), open_stream(part.path, part.format, reading.encoding) as stream:
-        for line in read_lines(stream, end=reading.line_end.encode()):
+    return in_batches(_told(part), BATCH_LINES, BATCH_BYTES)
+
+
+def _told(part: Part) -> Iterator[Told[dict[str, Any]]]:
+    with damage(part.path), open_stream(part.path, part.format, part.read_as.encoding) as stream:
+        for line in read_lines(stream, end=part.read_as.line_end.encode()):
             row, reason = parse_line(line)
-            rows.append(row)
-            reasons.append(reason)
-            excerpts.append(excerpt(line or b"") if reason else None)
-            size += len(line or b"")
-            if len(rows) >= BATCH_LINES or size >= BATCH_BYTES:
-                yield rows, reasons, excerpts
-                rows, reasons, excerpts, size = [], [], [], 0
-    if rows:
-        yield rows, reasons, excerpts
+            yield row, reason, excerpt(line or b"") if reason else None, len(line or b"")
 
 
 def line_end(text: str) -> str:

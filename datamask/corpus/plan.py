@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 _QUOTES = {
     "double": "",
     "backslash": ", quotation marks within fields escaped by a backslash",
     "none": ", quotation marks as part of the text",
 }
-
 
 Value = str | int | None
 
@@ -48,6 +49,11 @@ class Part:
     row_groups: tuple[int, int] | None = None  # first, one past the last; None: all
     rows: int | None = None  # None: not known before the file is converted
     reading: Reading | None = None  # None: UTF-8, and what the format's name says
+
+    @property
+    def read_as(self) -> Reading:
+        """How the file is read, by default too."""
+        return self.reading or Reading("utf-8")
 
 
 @dataclass(frozen=True)
@@ -89,47 +95,25 @@ class Plan:
     skipped: tuple[FailedFile, ...] = ()  # by path; met in a folder or glob: no format we read, or no rows
 
 
+_PLAN, _PART = TypeAdapter(Plan), TypeAdapter(Part)
+
+
 def to_json(plan: Plan) -> dict[str, Any]:
     """The plan as plain data for `storage.write_json`."""
     return asdict(plan)
 
 
 def from_json(data: Mapping[str, Any]) -> Plan:
-    """The plan that `to_json` wrote."""
-    return Plan(
-        shards=tuple(
-            Shard(
-                shard["name"],
-                tuple(_part(part) for part in shard["parts"]),
-                shard["fingerprint"],
-                beside=_part(shard["beside"]) if shard.get("beside") else None,
-            )
-            for shard in data["shards"]
-        ),
-        failures=tuple(FailedFile(**failed) for failed in data["failures"]),
-        skipped=tuple(FailedFile(**failed) for failed in data["skipped"]),
-    )
+    """The plan that `to_json` wrote, without the files that shards were converted from."""
+    plan = _PLAN.validate_python(data)
+    return replace(plan, shards=tuple(replace(shard, converted_from=()) for shard in plan.shards))
 
 
-def _part(data: Mapping[str, Any]) -> Part:
-    return Part(**with_tuples(data))
+def part_from_json(data: Mapping[str, Any]) -> Part:
+    """The part that JSON holds, its lists as tuples again."""
+    return _PART.validate_python(data)
 
 
 def part_of(source: Mapping[str, Any]) -> Part:
     """What a release's manifest names as a source of a shard, without its rows."""
-    found = with_tuples(source)
-    return Part(**{name: found[name] for name in ("path", "format", "fingerprint", "bytes", "row_groups", "reading")})
-
-
-def with_tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON holds of rows of a file, with `row_groups` as a tuple again and `reading` as a Reading."""
-    groups, reading = data["row_groups"], reading_from_json(data.get("reading"))
-    return {**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading}
-
-
-def reading_from_json(data: Mapping[str, Any] | None) -> Reading | None:
-    """The reading that JSON holds, its lists as tuples again; None where the file is read as its format is."""
-    if not data:
-        return None
-    folders = tuple((name, value) for name, value in data.get("folders", ()))
-    return Reading(**{**data, "folders": folders})
+    return replace(part_from_json(source), rows=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,9 @@ from datamask.errors import InputError, one_line
 EXCERPT = 200  # characters kept of what is quarantined
 # why a row is no document, known while reading; empty for every row of a sound file
 EXTRA = (pa.field("_reason", pa.string()), pa.field("_excerpt", pa.string()))
+Row = TypeVar("Row")
+Told = tuple[Row, str | None, str | None, int]  # a row, why it is no document and its beginning then, its size
+Rows = tuple[pa.RecordBatch, list[str | None], list[str | None]]  # what a reader gives: rows, reasons, excerpts
 
 
 def project(
@@ -102,3 +106,21 @@ def _text(array: pa.Array, reasons: pa.Array, excerpts: pa.Array) -> tuple[pa.Ar
 def excerpt(data: bytes) -> str:
     """The beginning of `data` as text that can be read and stored; bytes that are no UTF-8 as \\x.."""
     return data[: 4 * EXCERPT].decode("utf-8", "backslashreplace")[:EXCERPT]
+
+
+def in_batches(
+    rows: Iterable[Told[Row]], most: int, size: int
+) -> Iterator[tuple[list[Row], list[str | None], list[str | None]]]:
+    """(rows, reasons, excerpts): at most so many rows together, or up to the one by which they have this size."""
+    batch: tuple[list[Row], list[str | None], list[str | None]] = [], [], []
+    taken = 0
+    for row, reason, begins, own in rows:
+        batch[0].append(row)
+        batch[1].append(reason)
+        batch[2].append(begins)
+        taken += own
+        if len(batch[0]) >= most or taken >= size:
+            yield batch
+            batch, taken = ([], [], []), 0
+    if batch[0]:
+        yield batch

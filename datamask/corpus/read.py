@@ -7,11 +7,13 @@ for batch in read_batches(shard, config, columns=["text", "url"]):
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +43,6 @@ SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, a
 SAMPLE_ROWS = 500_000
 FOOTERS = 16  # opened at a time
 SCHEMAS = 50_000  # of files that this process remembers
-
-_SCHEMAS: dict[tuple[object, ...], pa.Schema] = {}
 
 
 def shard_schema(shard: Shard, config: Config) -> pa.Schema:
@@ -120,16 +120,15 @@ def read_batches(
     schema = schema or shard_schema(shard, config)
     wanted = _wanted(schema, columns, shard)
     if shard.beside and {*BESIDE.names[1:]} & {*wanted.names}:
-        yield from _with_beside(
-            read_batches(replace(shard, beside=None), config, columns, batch_rows, schema, only), shard
-        )
+        alone = replace(shard, beside=None)
+        yield from _with_beside(read_batches(alone, config, columns, batch_rows, schema, only), shard)
         return
     first = 0
     for part in shard.parts:
         with damage(part.path), open_parquet(part.path) as file:
             known = _part_columns(file, part, config)
             sources = _sources(file, part, known, wanted)
-            for group in range(*part.row_groups) if part.row_groups else range(file.metadata.num_row_groups):
+            for group in _row_groups(file, part):
                 rows = file.metadata.row_group(group).num_rows
                 if only is None or only[first : first + rows].any():
                     at = first
@@ -142,14 +141,12 @@ def read_batches(
 def _with_beside(batches: Iterator[pa.RecordBatch], shard: Shard) -> Iterator[pa.RecordBatch]:
     """The batches with the columns that lie beside the shard."""
     assert shard.beside is not None
-    table = read_table(shard.beside.path, BESIDE.names[1:]).combine_chunks()
+    table = read_table(shard.beside.path, BESIDE.names[1:])
     for batch in batches:
-        first = batch["chunk_id"][0].as_py() if batch.num_rows else 0
-        own = table.slice(first, batch.num_rows).combine_chunks()
+        own = table.slice(batch["chunk_id"][0].as_py() if batch.num_rows else 0, batch.num_rows)
         for name in table.column_names:
             if (place := batch.schema.get_field_index(name)) >= 0:
-                values = own[name].chunk(0) if own[name].num_chunks else pa.nulls(0, BESIDE.field(name).type)
-                batch = batch.set_column(place, batch.schema.field(place), values)
+                batch = batch.set_column(place, batch.schema.field(place), own[name].combine_chunks())
         yield batch
 
 
@@ -196,9 +193,12 @@ def read_documents(
     else:
         if first == len(good):
             return
-    raise ConservationError(
-        f"shard {files.shard.name}: the index has {len(good)} rows, the corpus others; remove the index"
-    )
+    raise index_differs(files.shard, len(good))
+
+
+def index_differs(shard: Shard, rows: int) -> ConservationError:
+    """The error of a shard whose index has so many rows."""
+    return ConservationError(f"shard {shard.name}: the index has {rows} rows, the corpus others; remove the index")
 
 
 def read_topics(files: ShardFiles, good: np.ndarray) -> pa.ChunkedArray:
@@ -213,7 +213,12 @@ def read_topics(files: ShardFiles, good: np.ndarray) -> pa.ChunkedArray:
         raise ConservationError(
             f"shard {files.shard.name}: {good.sum()} documents in its index, {len(topics)} topics; remove the topics"
         )
-    return topics.take(pa.array(np.cumsum(good) - 1, mask=~good))
+    return scattered(topics, good)
+
+
+def scattered(values: pa.Array | pa.ChunkedArray, where: np.ndarray) -> pa.Array | pa.ChunkedArray:
+    """(rows,) the values at the rows where it is true, null at the others."""
+    return values.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
 def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: int) -> list[str]:
@@ -246,16 +251,61 @@ def _sample_groups(shards: Sequence[Shard], rows: int, salt: bytes) -> Iterator[
     for shard in shards:
         for part in shard.parts:
             with damage(part.path), open_parquet(part.path) as file:
-                metadata = file.metadata
-                for group in range(*part.row_groups) if part.row_groups else range(metadata.num_row_groups):
+                for group in _row_groups(file, part):
                     digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
-                    units.append((digest, part, group, metadata.row_group(group).num_rows))
+                    units.append((digest, part, group, file.metadata.row_group(group).num_rows))
     units.sort(key=lambda unit: unit[0])
     for _, part, group, group_rows in units:
         if rows <= 0:
             return
         yield part, group
         rows -= group_rows
+
+
+# ---------------------------------------------------------------- some rows
+
+
+def rows_at(shard: Shard, config: Config, chunk_ids: np.ndarray, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some rows of a corpus shard, in its order: chunk_id, then these columns. Row groups with none are not read."""
+    only = np.zeros(int(max(chunk_ids, default=-1)) + 1, bool)
+    only[chunk_ids] = True
+    for batch in read_batches(shard, config, names, only=only):
+        if (kept := np.isin(batch["chunk_id"].to_numpy(), chunk_ids)).any():
+            yield batch.filter(pa.array(kept))
+
+
+def corpus_rows(shard: Shard, config: Config, chunk_ids: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Columns of some rows of a corpus shard, in the order asked, as far as the shard has them."""
+    schema = shard_schema(shard, config)
+    present = [name for name in names if name in schema.names]
+    rows = {
+        row.pop("chunk_id"): row for batch in rows_at(shard, config, chunk_ids, present) for row in batch.to_pylist()
+    }
+    return [rows[chunk_id] for chunk_id in np.asarray(chunk_ids).tolist()]
+
+
+def documents_at(
+    shards: Iterable[Shard], config: Config, places: Iterable[tuple[str, int]], names: Sequence[str]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Columns of rows of several shards, by place: a shard's name and a chunk_id; places in others are left out."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for name, chunk_id in places:
+        wanted[name].add(chunk_id)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for shard in shards:
+        if ids := sorted(wanted[shard.name]):
+            rows = corpus_rows(shard, config, np.array(ids, np.int64), names)
+            found |= {(shard.name, chunk_id): row for chunk_id, row in zip(ids, rows, strict=True)}
+    return found
+
+
+def corpus_columns(shard: Shard, config: Config, names: Sequence[str]) -> pa.Table:
+    """All rows of those of the columns that the shard has, in order."""
+    schema = shard_schema(shard, config)
+    present = [name for name in names if name in schema.names]
+    if not present:
+        return pa.table({})
+    return pa.Table.from_batches(list(read_batches(shard, config, present, schema=schema))).select(present)
 
 
 # ---------------------------------------------------------------- a file
@@ -268,19 +318,24 @@ def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted
     return pa.RecordBatch.from_arrays([ids, *projected.columns], schema=pa.schema([CHUNK_ID, *wanted]))
 
 
-def part_columns(schema: pa.Schema, where: str, config: Config) -> list[Column]:
+def _part_columns(file: pq.ParquetFile, part: Part, config: Config) -> list[Column]:
+    return _columns_of(file, part, config.corpus.columns, config.corpus.drop)
+
+
+def _columns_of(file: pq.ParquetFile, part: Part, mapping: Mapping[str, str], drop: Sequence[str]) -> list[Column]:
     """The columns of a corpus file, or of one that `convert_shard` wrote (already under our names)."""
+    schema = with_fields(_schema(file), part)
     if METADATA_KEY in (schema.metadata or {}):
         return [
             Column(field.name, (field.name,), field.type, (field.metadata or {}).get(RESTATED, b""))
             for field in schema
             if field not in EXTRA
         ]
-    return recognise(schema, config.corpus.columns, where, config.corpus.drop)
+    return recognise(schema, mapping, part.path, drop)
 
 
-def _part_columns(file: pq.ParquetFile, part: Part, config: Config) -> list[Column]:
-    return part_columns(with_fields(_schema(file), part), part.path, config)
+def _row_groups(file: pq.ParquetFile, part: Part) -> range:
+    return range(*(part.row_groups or (0, file.metadata.num_row_groups)))
 
 
 def _schema(file: pq.ParquetFile) -> pa.Schema:
@@ -293,45 +348,33 @@ def _schema(file: pq.ParquetFile) -> pa.Schema:
 
 def _part_schema(part: Part, config: Config) -> pa.Schema:
     """Of a file's footer, which is opened once in this process: a corpus of many files is asked for often."""
-    known = (
-        part.path,
-        part.fingerprint,
-        part.reading,
-        *sorted(config.corpus.columns.items()),
-        None,
-        *config.corpus.drop,
-    )
-    if known not in _SCHEMAS:
-        with damage(part.path), open_parquet(part.path) as file:
-            fields = [column.field for column in _part_columns(file, part, config)]
-        if len(_SCHEMAS) >= SCHEMAS:
-            _SCHEMAS.clear()
-        _SCHEMAS[known] = pa.schema(fields)
-    return _SCHEMAS[known]
+    whole = replace(part, bytes=0, row_groups=None, rows=None)
+    return _file_schema(whole, tuple(sorted(config.corpus.columns.items())), tuple(config.corpus.drop))
+
+
+@lru_cache(SCHEMAS)
+def _file_schema(part: Part, columns: tuple[tuple[str, str], ...], drop: tuple[str, ...]) -> pa.Schema:
+    with damage(part.path), open_parquet(part.path) as file:
+        return pa.schema([column.field for column in _columns_of(file, part, dict(columns), drop)])
 
 
 def _wanted(schema: pa.Schema, columns: Sequence[str] | None, shard: Shard) -> pa.Schema:
-    fields = []
-    for name in schema.names if columns is None else columns:
-        if name in schema.names:
-            fields.append(schema.field(name))
-        elif name in FINEWEB.names:
-            fields.append(FINEWEB.field(name))
-        elif name in (field.name for field in EXTRA):
-            fields.append(next(field for field in EXTRA if field.name == name))
-        elif name != CHUNK_ID.name:
+    fields = {field.name: field for field in (*EXTRA, *FINEWEB, *schema)}
+    names = [name for name in (schema.names if columns is None else columns) if name != CHUNK_ID.name]
+    for name in names:
+        if name not in fields:
             raise InputError(
                 f"{shard.parts[0].path}: no column {name!r}{nearest(name, schema.names)} "
                 f"(columns there are: {', '.join(schema.names)})"
             )
-    return pa.schema(fields)
+    return pa.schema([fields[name] for name in names])
 
 
 def _sources(file: pq.ParquetFile, part: Part, known: Sequence[Column], wanted: pa.Schema) -> list[str]:
     """The file's own names of the wanted columns; text too when `_reason` is asked for."""
     names = {*wanted.names, *(["text"] if "_reason" in wanted.names or "_excerpt" in wanted.names else [])}
     extra = [field.name for field in EXTRA if METADATA_KEY in (_schema(file).metadata or {})]
-    given = {name for name, _ in part.reading.folders} if part.reading else set()
+    given = {name for name, _ in part.read_as.folders}
     own = (".".join(column.path) for column in known if column.name in names and column.path[0] not in given)
     return list(dict.fromkeys([*own, *extra]))
 

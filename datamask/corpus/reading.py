@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ import pyarrow as pa
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.quarantine import reason_columns, reasons
-from datamask.corpus.read import read_batches
+from datamask.corpus.read import index_differs, read_batches
 from datamask.errors import ConservationError
 from datamask.storage import Output, read_table
 
@@ -42,43 +42,39 @@ class Batch:
         """:param find_reason: why each row is no document, null for those that are; asked at most once."""
         self.rows = rows
         self._find_reason = find_reason
+        self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name]
+
     @property
     def reason(self) -> pa.Array:
         """(rows,) why each row is no document, null for those that are."""
-        with self._lock:
-            return self._reason
+        return self._once("reason", lambda: self._find_reason(self.rows))
 
     @property
     def documents(self) -> Batch:
         """The rows that are documents."""
-        with self._lock:
-            return self._documents
+        found: Batch = self._once("documents", self._kept)
+        return found
 
     @property
     def strings(self) -> list[str]:
         """The column `text`."""
-        with self._lock:
-            return self._strings
-
-    @cached_property
-    def _reason(self) -> pa.Array:
-        return self._find_reason(self.rows)
-
-    @cached_property
-    def _documents(self) -> Batch:
-        if not self.rows.num_rows - self._reason.null_count:
-            return self
-        return Batch(self.rows.filter(self._reason.is_null()), lambda rows: pa.nulls(rows.num_rows, pa.string()))
-
-    @cached_property
-    def _strings(self) -> list[str]:
-        found: list[str] = self.rows["text"].to_pylist()
+        found: list[str] = self._once("strings", self.rows["text"].to_pylist)
         return found
+
+    def _kept(self) -> Batch:
+        if self.reason.null_count == self.rows.num_rows:
+            return self
+        return Batch(self.rows.filter(self.reason.is_null()), lambda rows: pa.nulls(rows.num_rows, pa.string()))
 
 
 class ShardReading:
@@ -108,9 +104,7 @@ class ShardReading:
                 yield Batch(rows, partial(_slice, known, first))
             first += rows.num_rows
         if first != len(known):
-            raise ConservationError(
-                f"shard {shard.name}: the index has {len(known)} rows, the corpus others; remove the index"
-            )
+            raise index_differs(shard, len(known))
 
 
 @dataclass(frozen=True)

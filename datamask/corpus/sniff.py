@@ -273,25 +273,19 @@ def _count_rows(texts: list[str], separator: str, quotes: str, line_end: str) ->
 
 def _check_header(path: str, text: str, separator: str, settings: Corpus) -> None:
     """:raises InputError: the first line is one of data, by what stands in it."""
-    first = next((row for row in _rows(text, separator) if row), [])
+    rows = [row for row in _rows(text, separator) if row]  # a blank line is none
+    first = rows[0] if rows else []
     known = {name for aliases in ALIASES.values() for name in aliases} | ALIASES.keys() | {*settings.columns.values()}
     if known & {*first}:
         return
-    odd = [name for name in first if len(name) > NAME or "\n" in name or len(name.split()) > 6 or _is_number(name)]
-    if odd:
+    if any(len(name) > NAME or "\n" in name or len(name.split()) > 6 or _is_number(name) for name in first):
         shown = "; ".join(f"column{n} {cell[:30]!r}" for n, cell in enumerate(first[:6], start=1))
+        totals = [sum(len(row[at]) for row in rows if len(row) == len(first)) for at in range(len(first))]
         raise InputError(
             f"{path}: its first line is no header: {shown}. Say that it has none, and which column is the text: "
-            f"--set corpus.header=false --set corpus.columns.text=column{1 + _longest(text, separator)} "
+            f"--set corpus.header=false --set corpus.columns.text=column{1 + totals.index(max(totals))} "
             "(or, if that is the header: --set corpus.header=true)"
         )
-
-
-def _longest(text: str, separator: str) -> int:
-    rows = [row for row in _rows(text, separator) if row]  # a blank line is none
-    width = len(rows[0])
-    totals = [sum(len(row[at]) for row in rows if len(row) == width) for at in range(width)]
-    return totals.index(max(totals))
 
 
 def _is_number(text: str) -> bool:

@@ -57,7 +57,7 @@ def raw_stream(path: str, format_: str) -> Iterator[Any]:
             with _only_member(file, path) as stream:
                 yield stream
         elif compression:
-            yield Decompressed(file, path, compression)
+            yield io.BufferedReader(Decompressed(file, path, compression), OUTPUT_BYTES)
         else:
             yield pa.PythonFile(file, mode="r")
 
@@ -77,7 +77,7 @@ def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[An
                 raise
 
 
-class Decompressed(io.BufferedIOBase):
+class Decompressed(io.RawIOBase):
     """The bytes of a file that is one compressed stream after another.
 
     :param kind: gz, bz2, xz or zst.
@@ -99,20 +99,12 @@ class Decompressed(io.BufferedIOBase):
     def readable(self) -> bool:
         return True
 
-    def read1(self, size: int | None = -1) -> bytes:
+    def readinto(self, buffer: Any) -> int:
         if not self._ready:
             self._ready = memoryview(self._decompress())
-        size = len(self._ready) if size is None or size < 0 else size
-        data, self._ready = self._ready[:size], self._ready[size:]
-        return data.tobytes()
-
-    def read(self, size: int | None = -1) -> bytes:
-        pieces = []
-        left = -1 if size is None else size
-        while left and (piece := self.read1(left)):
-            pieces.append(piece)
-            left -= len(piece) if left > 0 else 0
-        return b"".join(pieces)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
     def _decompress(self) -> bytes:
         """The next bytes; none at the end of the file."""
@@ -154,16 +146,15 @@ class Decompressed(io.BufferedIOBase):
         while True:
             if padding:
                 self._input = self._input.lstrip(b"\0")
-            if not self._input and self._fill(1):
-                continue
             if not self._input:
-                return False
-            self._fill(8)
-            if self._kind == "zst" and int.from_bytes(self._input[:4], "little") in _SKIPPABLE:
-                self._skip_frame()
-                padding = True
+                if not self._fill(1):
+                    return False
                 continue
-            break
+            self._fill(8)
+            if self._kind != "zst" or int.from_bytes(self._input[:4], "little") not in _SKIPPABLE:
+                break
+            self._skip_frame()
+            padding = True
         self._start = self._taken - len(self._input)
         if not self._input.startswith(MAGIC[self._kind]):
             raise self._unlike()

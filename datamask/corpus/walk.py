@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from fsspec.utils import glob_translate
 
-from datamask.corpus.pointers import ANNEX
 from datamask.storage import storage_errors
 from datamask.surroundings import shown
+
+ANNEX = "/annex/objects/"  # in the target of a git-annex link
 
 
 @dataclass(frozen=True)

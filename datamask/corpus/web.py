@@ -22,7 +22,7 @@ from datamask.corpus.damage import damage
 from datamask.corpus.http_answers import decoded_text, media_type, parse_answer
 from datamask.corpus.json_lines import MAX_LINE_BYTES
 from datamask.corpus.plan import Part
-from datamask.corpus.project import excerpt
+from datamask.corpus.project import Rows, Told, excerpt, in_batches
 from datamask.corpus.streams import open_stream
 from datamask.errors import InputError, MissingExtraError, one_line
 
@@ -34,8 +34,6 @@ BATCH_BYTES = 16 << 20
 HTML = ("text/html", "application/xhtml+xml")
 KINDS = {"warc": ("response", "resource", "conversion"), "wet": ("conversion",)}
 _DUMP = re.compile(r"CC-(?:MAIN|NEWS)-\d{4}(?:-\d{2})?")
-
-Rows = tuple[pa.RecordBatch, list[str | None], list[str | None]]
 
 
 def is_archive(head: bytes, path: str) -> None:
@@ -56,16 +54,17 @@ def batches(part: Part) -> Iterator[Rows]:
 
     :raises InputError: the archive is damaged or ends within a record.
     """
+    for rows, reasons, excerpts in in_batches(_told(part), BATCH_ROWS, BATCH_BYTES):
+        yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
+
+
+def _told(part: Part) -> Iterator[Told[dict[str, Any]]]:
     extract = _extractor()
-    kinds = KINDS[part.format.partition(".")[0]]
-    rows: list[dict[str, Any]] = []
-    reasons: list[str | None] = []
-    excerpts: list[str | None] = []
-    size = 0
+    kinds = (*KINDS[part.format.partition(".")[0]], "warcinfo")
     dump = match.group() if (match := _DUMP.search(part.path)) else None
 
     def wanted(headers: dict[str, str]) -> bool:
-        return headers["warc-type"].lower() in (*kinds, "warcinfo")
+        return headers["warc-type"].lower() in kinds
 
     with damage(part.path), _torn(part.path):
         for record in read_records(lambda: open_stream(part.path, part.format), MAX_LINE_BYTES, wanted):
@@ -76,15 +75,8 @@ def batches(part: Part) -> Iterator[Rows]:
                 dump = dump or (told.group() if told else None)
                 continue
             row, reason, begins = _document(record, extract)
-            rows.append({"dump": dump, "file_path": part.path.rsplit("/", 1)[-1], **row})
-            reasons.append(reason)
-            excerpts.append(begins)
-            size += len(row.get("text") or "")
-            if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
-                rows, reasons, excerpts, size = [], [], [], 0
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
+            row = {"dump": dump, "file_path": part.path.rsplit("/", 1)[-1], **row}
+            yield row, reason, begins, len(row.get("text") or "")
 
 
 @contextlib.contextmanager

@@ -35,7 +35,6 @@ class WordSample:
             parts.append(split)
             ends.append(ends[-1][-1] + bounds[1:])
         coded = pa.chunked_array(parts, pa.large_string()).dictionary_encode().combine_chunks()
-        coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
         words = sparse_counts(coded.indices.to_numpy(), np.concatenate(ends), len(coded.dictionary))
         return cls(coded.dictionary, words)
 

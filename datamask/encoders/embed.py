@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.columns import is_numeric
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_documents
 from datamask.corpus.reading import ShardReading, Window, conserved, count_documents, windows
@@ -109,7 +110,8 @@ def _matrix(batch: pa.RecordBatch, shard: Shard, ref: EncoderRef) -> np.ndarray:
     column = batch[ref.name]
     parts = shard.converted_from or shard.parts
     where = f"{parts[0].path} (shard {shard.name}): column {ref.name}"
-    if not (_is_list(column.type) and _is_number(column.type.value_type)):
+    listed = pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    if not (listed and is_numeric(column.type.value_type)):
         raise ModelError(f"{where} is of type {column.type}; an embedding is a list of numbers (encoder.column)")
     sizes = np.asarray(pc.fill_null(pc.list_value_length(column), -1))
     short = sizes < ref.dimensions
@@ -137,14 +139,6 @@ def _named(batch: pa.RecordBatch, rows: np.ndarray) -> str:
     pairs = zip(chosen["id"].to_pylist(), chosen["chunk_id"].to_pylist(), strict=True)
     named = (f"{id_} (chunk_id {chunk_id})" for id_, chunk_id in pairs)
     return f"{several(chosen.num_rows, 'document')}: {printable(some(named, NAMED))}"
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return pa.types.is_floating(type_) or pa.types.is_integer(type_) or pa.types.is_decimal(type_)
 
 
 # ---------------------------------------------------------------- common

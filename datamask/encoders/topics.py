@@ -25,8 +25,7 @@ from scipy.sparse import csr_array
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.read import TOPIC
-from datamask.corpus.rows import documents_at
+from datamask.corpus.read import TOPIC, documents_at
 from datamask.encoders.clusters import SAMPLE, spherical_kmeans
 from datamask.encoders.language_groups import language_groups
 from datamask.encoders.vectors import read_vectors

@@ -34,8 +34,6 @@ def read_features(table: pa.Table, where: str) -> np.ndarray:
     :raises InputError: a null, or rows of different widths; names the first.
     """
     column = table["feature_arr"].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if column.null_count:
         first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(f"{where}: feature_arr of row {first} is null; embed that document again or leave it out")

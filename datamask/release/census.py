@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.plan import Part, with_tuples
+from datamask.corpus.plan import Part, part_from_json
 from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
@@ -163,7 +163,7 @@ def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
     return ShardDecided(
         Conservation(**{**counts, **counted}),
         WrittenFile(**facts["decisions"]),
-        tuple(Part(**with_tuples(source)) for source in facts["sources"]),
+        tuple(map(part_from_json, facts["sources"])),
         url,
         tuple(value for value, _ in facts["dumps"]),
         dict(facts["dumps"]),

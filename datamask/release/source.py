@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.rows import documents_at
+from datamask.corpus.read import documents_at
 from datamask.errors import DamagedFileError, InputError
 from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import recorded

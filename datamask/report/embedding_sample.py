@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import TOPIC, read_topics
-from datamask.corpus.rows import corpus_columns, documents_at
+from datamask.corpus.read import TOPIC, corpus_columns, documents_at, read_topics
 from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datamask.config import Config
-from datamask.corpus.rows import documents_at
+from datamask.corpus.read import documents_at
 from datamask.errors import InputError
 from datamask.selection.candidates import Candidates
 from datamask.stages import ShardFiles

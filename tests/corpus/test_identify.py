@@ -9,8 +9,7 @@ import pytest
 
 from datamask.config import Config
 from datamask.corpus.identify import identifier, identify_shard
-from datamask.corpus.read import corpus_schema, read_batches
-from datamask.corpus.rows import corpus_rows
+from datamask.corpus.read import corpus_rows, corpus_schema, read_batches
 from datamask.corpus.shards import plan_shards
 from datamask.errors import ConfigError
 from tests import real

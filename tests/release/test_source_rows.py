@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from datamask.cli import app
 from datamask.corpus import arrow, delimited, shards, streams, web
 from datamask.corpus.plan import Reading
+from datamask.corpus.project import Rows
 from datamask.release.source_rows import count_rows
 from datamask.release.verify import verify
 from tests.corpus.releases import make_release, publish_all
@@ -105,7 +106,7 @@ LOST = {
 }
 
 
-def cut(batches: Iterator[delimited.Rows]) -> Iterator[delimited.Rows]:
+def cut(batches: Iterator[Rows]) -> Iterator[Rows]:
     return ((rows[:30], reasons[:30], excerpts[:30]) for rows, reasons, excerpts in batches)
 
 

@@ -17,7 +17,7 @@ import vl_convert
 
 from datamask import storage
 from datamask.config import Quota
-from datamask.corpus.rows import corpus_rows
+from datamask.corpus.read import corpus_rows
 from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
@@ -138,13 +138,11 @@ def test_features_and_columns_come_in_the_order_asked(made: dict) -> None:
 
 
 def test_corpus_rows_reads_only_the_row_groups_it_needs(made: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datamask.corpus import rows as module
+    from datamask.corpus import read as module
 
     read: list[tuple] = []
-    real = module.read_batches
-    monkeypatch.setattr(
-        module, "read_batches", lambda s, *a, **k: read.append(s.parts[0].row_groups) or real(s, *a, **k)
-    )
+    real = module._batches
+    monkeypatch.setattr(module, "_batches", lambda f, group, *a: read.append((group, group + 1)) or real(f, group, *a))
     rows = corpus_rows(made["files"][0].shard, made["config"], np.array([130, 129]), ["text"])
     assert [row["text"].split()[1] for row in rows] == ["130", "129"]
     assert read == [(2, 3)]
