@@ -17,11 +17,11 @@ import torch
 
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
-from datamask.filter.duplicate_candidates import PairCodes, Samples, meetings, pairs_that_met
+from datamask.filter.duplicate_candidates import Samples, meetings
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import pairs_of
-from datamask.filter.posting_loops import by_hash, different, of_many, places_among
-from datamask.filter.postings import WIDE, SeenDocuments, postings_of, sampled, shared_of
+from datamask.filter.posting_loops import by_hash, places_among
+from datamask.filter.postings import WIDE, postings_of, shared_of
 from datamask.filter.shingles import likeness
 from datamask.filter.signatures import sign_texts
 from datamask.models.tokens import DocumentTokenizer
@@ -67,20 +67,15 @@ def _words(texts: list[str]) -> None:
 
 def _duplicates(texts: list[str]) -> None:
     lengths, hashes = np.ones(2, np.int64), np.array([1, 1], np.uint64)
-    sampled(lengths, _mapped(hashes))
     postings = postings_of(lengths, hashes)
     postings = postings.astype(WIDE)
-    codes, _ = meetings(shared_of(postings, lengths), 1)
-    pairs_that_met(
-        codes, PairCodes(0, 1), SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16)))
-    )
+    meetings(shared_of(postings, lengths), 1)
     for unit in (np.uint8, np.uint32):
         dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     places_among(hashes.copy(), hashes.copy())
-    different(*by_hash(postings["hash"], np.zeros(2, np.int32)))
-    of_many(nobody, nobody, nobody, 1, np.zeros(1, bool))
+    by_hash(postings["hash"], np.zeros(2, np.int32))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)
     held = library[0]

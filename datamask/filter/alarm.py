@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -44,18 +45,17 @@ def read_groups(
         yield name, values[np.searchsorted(table["chunk_id"].to_numpy(), chunk_id)].astype(str)
 
 
+@dataclass(frozen=True)
 class Losses:
     """Documents of each group, (column, value), and those of them that fall."""
 
-    def __init__(self) -> None:
-        self.documents: Counter[tuple[str, str]] = Counter()
-        self.fallen: Counter[tuple[str, str]] = Counter()
+    documents: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fallen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, column: str, values: np.ndarray, fallen: np.ndarray) -> None:
         """Some documents: values (n,) str, fallen (n,) bool."""
-        for counts, some in ((self.documents, values), (self.fallen, values[fallen])):
-            found = np.unique(some, return_counts=True)
-            counts.update({(column, value): count for value, count in zip(*map(np.ndarray.tolist, found), strict=True)})
+        self.documents.update((column, value) for value in values.tolist())
+        self.fallen.update((column, value) for value in values[fallen].tolist())
 
     def join(self, other: Losses) -> None:
         """The documents of another as well."""

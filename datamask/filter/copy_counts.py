@@ -23,7 +23,7 @@ from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
 from datamask.filter.connected import ConnectedDocuments, deal_pairs
-from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
+from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates, hash_halves, repeats
 from datamask.filter.filters import Group, where_by_copies
 from datamask.filter.forgotten import READ, REASON, SIGNED, Requests, load_requests
 from datamask.maps import (
@@ -174,8 +174,8 @@ def read_members(state: Counting, group: Group) -> Handed:
         first = state.first[files.shard.name]
         members = records_of(MEMBER, document=first + documents["chunk_id"].to_numpy(), **_origins(files, state))
         found.append(members[compared])
-        both = np.frombuffer(b"".join(documents["text_hash"].filter(pa.array(compared)).to_pylist()), "<u8")
-        hashed.append(records_of(HASHED, high=both[::2], low=both[1::2], document=found[-1]["document"]))
+        high, low = hash_halves(documents["text_hash"].filter(pa.array(compared))).T
+        hashed.append(records_of(HASHED, high=high, low=low, document=found[-1]["document"]))
         if files.duplicates is not None:
             fell = storage.read_table(files.duplicates.path, ["chunk_id", "duplicate_of_shard", "duplicate_of", "kind"])
             for row in fell.to_pylist():
@@ -232,9 +232,8 @@ def pair_equal_texts(state: Counting, part: int) -> None:
     """Writes pairs of the documents of a part whose texts have one hash."""
     every = gather([state.at("texts", number) for number in range(len(state.bounds))], HASHED, part)
     every = every[np.lexsort((every["document"], every["low"], every["high"]))]
-    same = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
-    one, other = every["document"][:-1][same], every["document"][1:][same]
-    deal_pairs(state.at("equal", part), one, other, state.documents)
+    again = np.flatnonzero(repeats(every))
+    deal_pairs(state.at("equal", part), every["document"][again - 1], every["document"][again], state.documents)
 
 
 def deal_members(state: Counting, group: Group) -> None:

@@ -39,20 +39,19 @@ def keys_of(
     documents: np.ndarray,
     about: Sequence[np.ndarray],
     fixed: int,
-    pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    pairs: np.ndarray,
     rules: Any,
 ) -> np.ndarray:
     """(C, 2) uint64, of each component.
 
     :param component: (D,) of the documents (D,), ascending. :param about: (D,) each, what else is said of these.
     :param fixed: so many documents, the first, stay whatever is found.
-    :param pairs: one, other, own. :param rules: small, JSON.
+    :param pairs: (P,) one, other, own. :param rules: small, JSON.
     """
     place = places(component)
     facts = np.rec.fromarrays([*about, documents < fixed])
-    one, other, own = pairs
-    sides = [np.searchsorted(documents, side) for side in (one, other)]
-    said = np.rec.fromarrays([place[sides[0]], place[sides[1]], own])
+    sides = [np.searchsorted(documents, pairs[side]) for side in ("one", "other")]
+    said = np.rec.fromarrays([place[sides[0]], place[sides[1]], pairs["own"]])
     count = int(component.max()) + 1 if len(component) else 0
     parts = [_by_component(*given, count) for given in ((facts, component), (said, component[sides[0]]))]
     begin = hashlib.blake2b(json.dumps(rules, sort_keys=True).encode(), digest_size=16)

@@ -13,18 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import (
-    WIDTH,
-    by_document,
-    by_hash,
-    codes_of_meetings,
-    different,
-    met_often,
-    of_many,
-    places_among,
-)
-from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared
-from datamask.maps import places_of
+from datamask.filter.posting_loops import WIDTH, by_document, by_hash, codes_of_meetings, places_among
+from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different
+from datamask.maps import places_of, records_of
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more groups of copies belongs to a template, if these are alike (`outside_templates`)
@@ -39,41 +30,22 @@ JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
 # a shingle that the documents of a pair have in common
 COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32), ("one", np.uint64), ("other", np.uint64)])
+# a pair that may be duplicates by the samples: numbers of documents; their sampled shingles in common; whether they are
+# alike whatever they share; whether one may lie in the other as a whole
+LIKELY = np.dtype([("one", "<i8"), ("other", "<i8"), ("common", "<i8"), ("strong", "?"), ("wholly", "?")])
+# a pair worth reading, `one` seen before `other`; the share of their common shingles that belong to no template
+CANDIDATE = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
 
 
-@dataclass(frozen=True, eq=False)
-class CandidatePairs:
-    """Candidates: (P,) each. `one` is seen before `other`."""
-
-    one: np.ndarray  # int64: numbers of documents
-    other: np.ndarray
-    own: np.ndarray  # float32: the share of their common shingles that belong to no template
-
-    def __len__(self) -> int:
-        return len(self.one)
-
-
-@dataclass(frozen=True, eq=False)
-class Estimated:
-    """Pairs that may be duplicates by their samples: (P,) each."""
-
-    one: np.ndarray
-    other: np.ndarray
-    common: np.ndarray  # int64: sampled shingles in common
-    strong: np.ndarray  # bool: alike whatever they share
-    wholly: np.ndarray  # bool: one may lie in the other as a whole
-    copies: np.ndarray  # (C, 2) int64: pairs, of all, that are copies by the estimate
-
-
-def estimate(
+def estimate_pairs(
     one: np.ndarray,
     other: np.ndarray,
     common: np.ndarray,
     documents: SeenDocuments,
     jaccard: float,
     containment: float,
-) -> Estimated:
-    """The pairs that may be duplicates among those that meet, estimated from their whole samples.
+) -> tuple[np.ndarray, np.ndarray]:
+    """(those that may be duplicates among pairs that meet, LIKELY, by their whole samples; bool (P,): who are copies).
 
     :param one, other: (P,) the pairs. :param common: (P,) their sampled shingles in common.
     :param jaccard, containment: the thresholds of the verification.
@@ -85,9 +57,9 @@ def estimate(
     strong = jaccards >= STRONG - JACCARD_SLACK * _uncertainty(union)
     near = strong | (jaccards >= jaccard - JACCARD_SLACK * _uncertainty(union))
     near |= common / smaller >= containment - CONTAINMENT_SLACK * _uncertainty(smaller)
-    copies = jaccards >= STRONG
-    both = np.stack([one[copies], other[copies]], axis=1)
-    return Estimated(one[near], other[near], common[near], strong[near], (common >= WHOLLY * smaller)[near], both)
+    wholly = common >= WHOLLY * smaller
+    made = records_of(LIKELY, one=one, other=other, common=common, strong=strong, wholly=wholly)
+    return made[near], jaccards >= STRONG
 
 
 def _uncertainty(sampled: np.ndarray) -> np.ndarray:
@@ -139,10 +111,12 @@ def pairs_that_met(codes: np.ndarray, pairs: PairCodes, documents: SeenDocuments
 
     :param codes: of all meetings of some pairs. :param pairs: what their codes say.
     """
-    found = np.empty(len(codes), np.uint64)
-    read = pairs.part, pairs.parts, documents.scale, documents.sampled, KEYS // 2
-    number = met_often(np.sort(codes), *read, found)
-    return found[:number].copy()
+    codes, met = np.unique(codes, return_counts=True)
+    one, other = pairs.ends(codes)
+    scale = np.maximum(documents.scale[one], documents.scale[other])
+    room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
+    found: np.ndarray = codes[(met > 1) | (room < KEYS // 2)]
+    return found
 
 
 class Samples:
@@ -231,7 +205,8 @@ def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.
     """(C,) bool: whether FEW groups or more have the shingle in common with one of the two. one, other: (C,) groups."""
     mine, theirs = np.concatenate([one, other]).astype(np.int64), np.concatenate([other, one]).astype(np.int64)
     keys = np.concatenate([shingle, shingle]) << WIDTH | mine
-    found = np.empty(len(keys), bool)
-    of_many(keys, theirs, np.argsort(keys), FEW, found)
-    half = len(one)
-    return found[:half] | found[half:]
+    key, beside = (np.unique(values, return_inverse=True)[1] for values in (keys, theirs))
+    pairs = np.unique((key * len(key) + beside)[mine != theirs])
+    many = np.bincount(pairs // max(len(key), 1), minlength=len(key)) >= FEW
+    found: np.ndarray = many[key].reshape(2, -1).any(axis=0)
+    return found

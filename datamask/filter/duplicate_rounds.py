@@ -38,13 +38,13 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.read import read_batches
+from datamask.corpus.read import rows_at
 from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
 from datamask.filter.connected import deal_pairs, groups_of_pairs
-from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, PairCodes, Samples, part_of
+from datamask.filter.duplicate_candidates import CANDIDATE, COMMON, PairCodes, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import (
@@ -67,6 +67,7 @@ from datamask.maps import (
     partition_of,
     read_arrays,
     read_dealt,
+    records_of,
     write_array,
     write_arrays,
     write_dealt,
@@ -94,8 +95,6 @@ KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
 KEPT = ("facts-{}.npz", "postings-{}")  # files of a group for the next run, named by its key
 JOINED = FACTS[:6]  # of all documents, one file each
-ESTIMATED = ("one", "other", "common", "strong", "wholly")  # of pairs that may be duplicates: see `Estimated`
-PAIR = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
@@ -202,11 +201,10 @@ def load_documents(state: Searching, group: Group) -> Loaded:
     for place, source in enumerate(sources):
         rows, chunk_id, quality = _compared(source, state.config)
         table = storage.read_table(required(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
-        table = table.take(pa.array(chunk_id)).combine_chunks()
+        table = table.take(pa.array(chunk_id))
         some = table["windows"].to_numpy() > 0
-        table = table.filter(pa.array(some)).combine_chunks()
+        table = table.filter(pa.array(some))
         lists = table["sample"].combine_chunks()
-        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
         length = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
         every = pa.compute.list_flatten(lists).to_numpy(zero_copy_only=False)
         own = [table[name].to_numpy() for name in ("chunk_id", "windows", "scale")]
@@ -315,7 +313,7 @@ def exchange_samples(state: Searching, part: int) -> None:
 
 
 def estimate_similarity(state: Searching, part: int) -> Handed:
-    """The pairs of a part that may be duplicates by their whole samples: ESTIMATED, and `blocks`. Deals those that
+    """The `pairs` of a part that may be duplicates by their whole samples, LIKELY, and `blocks`. Deals those that
     are copies.
 
     Asks the partitions which of the shingles that these have in common belong to no template, in blocks of
@@ -328,16 +326,16 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
     firsts = Samples(_samples(state, "shared", part), state.partitions)
     seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)
-    made = candidates.estimate(one, other, common, state.documents(), state.rules.jaccard, state.rules.containment)
-    blocks = runs_of(made.common, ROOM)
+    thresholds = state.rules.jaccard, state.rules.containment
+    pairs, copies = candidates.estimate_pairs(one, other, common, state.documents(), *thresholds)
+    deal_pairs(state.at("copied", part), one[copies], other[copies], state.count)
+    blocks = runs_of(pairs["common"], ROOM)
     for block, some in enumerate(blocks):
-        hashes = firsts.commons(made.one[some], seconds, made.other[some], made.common[some])
+        hashes = firsts.commons(pairs["one"][some], seconds, pairs["other"][some], pairs["common"][some])
         hashes["pair"] += some.start
         partition = partition_of(hashes["hash"], state.partitions)
         write_dealt(state.at("common", part, block), hashes, partition, state.partitions)
-    deal_pairs(state.at("copied", part), made.copies[:, 0], made.copies[:, 1], state.count)
-    arrays = {each: getattr(made, each) for each in ESTIMATED}
-    return hand_on(state.folder, name, blocks=np.array([len(blocks)]), **arrays)
+    return hand_on(state.folder, name, blocks=np.array([len(blocks)]), pairs=pairs)
 
 
 def mark_templates(state: Searching, partition: int) -> None:
@@ -361,24 +359,29 @@ def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
 
 
 def choose_pairs(state: Searching, part: int) -> Handed:
-    """The pairs of a part whose texts are to be read: the arrays of `CandidatePairs`, and how many letters the texts
-    have. Deals the pairs, for what they connect."""
+    """The `pairs` of a part whose texts are to be read, CANDIDATE, and how many `letters` the texts have. Deals the
+    pairs, for what they connect."""
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
-    one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *ESTIMATED)
-    few = np.zeros(len(one), np.int64)  # of the common shingles, those that belong to no template
+    [pairs] = read_arrays(state.at("estimated", part) + ".npz", "pairs")
+    few = np.zeros(len(pairs), np.int64)  # of the common shingles, those that belong to no template
     for partition in range(state.partitions):
         said = read_dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
         for asked in _asked(state, part, partition):
             np.add.at(few, asked["pair"][said[: len(asked)]], 1)
             said = said[len(asked) :]
-    own = (few / np.maximum(common, 1)).astype(np.float32)
-    chosen = strong | (own >= candidates.OWN) | (wholly & (own >= candidates.PARTLY))
-    one, other = one[chosen], other[chosen]
-    letters = state.column("windows")[unique_sorted(np.concatenate([one, other]))].sum(dtype=np.int64)
-    deal_pairs(state.at("linked", part), one, other, state.count)
-    return hand_on(state.folder, name, one=one, other=other, own=own[chosen], letters=letters[None])
+    own = (few / np.maximum(pairs["common"], 1)).astype(np.float32)
+    chosen = pairs["strong"] | (own >= candidates.OWN) | (pairs["wholly"] & (own >= candidates.PARTLY))
+    pairs = records_of(CANDIDATE, one=pairs["one"][chosen], other=pairs["other"][chosen], own=own[chosen])
+    letters = state.column("windows")[_ends_of(pairs)].sum(dtype=np.int64)
+    deal_pairs(state.at("linked", part), pairs["one"], pairs["other"], state.count)
+    return hand_on(state.folder, name, pairs=pairs, letters=letters[None])
+
+
+def _ends_of(pairs: np.ndarray) -> np.ndarray:
+    """(D,) int64: the documents of these pairs, ascending."""
+    return unique_sorted(np.concatenate([pairs["one"], pairs["other"]]))
 
 
 def _samples(state: Searching, source: str, part: int) -> np.ndarray:
@@ -391,10 +394,8 @@ def group_pairs(state: Searching, part: int) -> None:
     url = state.at("sorted", part)
     if storage.exists(url):
         return
-    one, other, own = read_arrays(state.at("chosen", part) + ".npz", "one", "other", "own")
-    pairs = np.empty(len(one), PAIR)
-    pairs["one"], pairs["other"], pairs["own"] = one, other, own
-    write_dealt(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
+    [pairs] = read_arrays(state.at("chosen", part) + ".npz", "pairs")
+    write_dealt(url, pairs, state.column("part")[pairs["one"]], state.decided)
 
 
 # ---------------------------------------------------------------- texts
@@ -434,29 +435,22 @@ def fetch_texts(state: Searching, group: Group) -> None:
 def _texts_of(
     source: ComparedShard, state: Searching, documents: np.ndarray, rows: np.ndarray, part: np.ndarray
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    shard = source.files.shard
-    only = np.zeros(max(shard.rows or 0, int(rows.max()) + 1), bool)
-    only[rows] = True
-    for batch in read_batches(shard, source.config or state.config, ["text"], only=only):
-        chunk = batch["chunk_id"].to_numpy()
-        kept = only[chunk]
-        if kept.any():
-            which = np.searchsorted(rows, chunk[kept])
-            texts = batch["text"].filter(pa.array(kept)).cast(pa.large_string())
-            for target in np.unique(part[which]).tolist():
-                here = part[which] == target
-                columns = [pa.array(documents[which[here]]), texts.filter(pa.array(here))]
-                yield target, pa.record_batch(columns, schema=TEXTS)
+    for batch in rows_at(source.files.shard, source.config or state.config, rows, ["text"]):
+        which = np.searchsorted(rows, batch["chunk_id"].to_numpy())
+        texts = batch["text"].cast(pa.large_string())
+        for target in np.unique(part[which]).tolist():
+            here = part[which] == target
+            columns = [pa.array(documents[which[here]]), texts.filter(pa.array(here))]
+            yield target, pa.record_batch(columns, schema=TEXTS)
 
 
 class _Connected:
     """Connected pairs that are decided together, and what is known of their documents."""
 
     def __init__(self, state: Searching, part: int) -> None:
-        pairs = gather([state.at("sorted", number) for number in range(state.partitions)], PAIR, part)
-        order = np.lexsort((pairs["other"], pairs["one"]))
-        self.one, self.other, self.own = (np.ascontiguousarray(pairs[name][order]) for name in ("one", "other", "own"))
-        self.documents = unique_sorted(np.concatenate([self.one, self.other]))
+        pairs = gather([state.at("sorted", number) for number in range(state.partitions)], CANDIDATE, part)
+        self.pairs = pairs[np.lexsort((pairs["other"], pairs["one"]))]
+        self.documents = _ends_of(pairs)
         self.letters, self.quality, self.chunk_id, shard = (
             state.column(name)[self.documents] for name in ("windows", "quality", "chunk_id", "shard")
         )
@@ -474,10 +468,9 @@ def recall_decisions(state: Searching, part: int) -> Handed:
         return done
     found = _Connected(state, part)
     rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
-    component = groups_of_pairs(found.one, found.other).group.astype(np.int64)
-    pairs = (found.one, found.other, found.own)
+    component = groups_of_pairs(found.pairs["one"], found.pairs["other"]).group.astype(np.int64)
     about = (found.quality, found.text, found.chunk_id)
-    keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, rules)
+    keys = decisions.keys_of(component, found.documents, about, state.fixed, found.pairs, rules)
     known, falls = decisions.find_decisions(state.earlier, keys)
     new = found.documents[~known[component]]
     write_dealt(state.at("asked", part), new, state.group_of(new), state.groups)
@@ -491,12 +484,12 @@ def verify_pairs(state: Searching, part: int) -> None:
     found = _Connected(state, part)
     component, keys, known, falls = recall_decisions(state, part).read("component", "key", "known", "falls")
     documents = found.documents
-    new = ~known[component[np.searchsorted(documents, found.one)]]
+    new = ~known[component[np.searchsorted(documents, found.pairs["one"])]]
     with _LOADING:
         counts = _copy_counts(storage.join(state.work, state.pool)) if state.pool else None
     decided = verify.decide(
         HeldTexts(_FetchedTexts(state, part), documents, found.letters),
-        CandidatePairs(found.one[new], found.other[new], found.own[new]),
+        found.pairs[new],
         state.fixed,
         dict(zip(documents.tolist(), found.quality, strict=True)),
         state.quality_deviation,
@@ -505,9 +498,7 @@ def verify_pairs(state: Searching, part: int) -> None:
     )
     every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
     columns = decisions.falls_of(every, documents, component, keys)
-    fallen = np.empty(len(columns["document"]), FALL)
-    for name in FALL.names or ():
-        fallen[name] = columns[name]
+    fallen = records_of(FALL, **columns)
     write_dealt(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
     write_dealt(state.at("records", part), every, partition_of(every["high"], state.pieces), state.pieces)
 

@@ -51,7 +51,7 @@ from datamask.stages import ShardFiles, cached_outputs, keep_outputs, recorded, 
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
-LAYOUT = 42  # of the rounds' files: what is left of an interrupted run by another one is not read
+LAYOUT = 43  # of the rounds' files: what is left of an interrupted run by another one is not read
 MOST = 1 << 40  # documents
 STAGE = STAGES["duplicates"]
 DECISIONS = f"decisions-{STAGE.version}"  # of the run before
@@ -128,20 +128,17 @@ class _Search:
         folder: str,
         maps: Mapper,
     ) -> None:
-        self.ordered, self.config, self.maps = ordered, config, maps
         sources = [ComparedShard(n, files, own, place) for n, (place, files, own) in enumerate(earlier)]
         sources += [ComparedShard(len(earlier) + n, files, None) for n, files in enumerate(ordered)]
-        self.sources, self.earlier = sources, len(earlier)
         places = [*groups([files for _, files, _ in earlier])]
         places += [tuple(len(earlier) + place for place in group) for group in groups(ordered)]
-        self.groups: list[Group] = [
-            (number, tuple(sources[place] for place in group)) for number, group in enumerate(places)
-        ]
+        self.maps, self.sources = maps, sources
+        self.groups: list[Group] = [(n, tuple(sources[place] for place in group)) for n, group in enumerate(places)]
         self.rows = [sum(source.files.shard.rows or 0 for source in group) for _, group in self.groups]
         total = sum(required(source.files.signatures).rows for source in sources)
         settings = config.duplicates
         columns, schema = alarm_columns([files.shard for files in ordered], config)
-        self.state = Searching(
+        state = Searching(
             config,
             work,
             folder,
@@ -153,20 +150,7 @@ class _Search:
             schema,
             pool=required(ordered[0].scores).facts.get("pool") if ordered else None,
         )
-
-        self.state = replace(self.state, keys=tuple(self._group_key(group) for _, group in self.groups))
-
-    def _group_key(self, group: Sequence[ComparedShard]) -> str:
-        """Of all that `rounds.load_documents` says of a group."""
-        state, order = self.state, self.config.filter.order
-        inputs = []
-        for source in group:
-            files = source.files
-            taken = files.masks if source.config else files.filters if order == "before" else None
-            columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
-            keys = [required(files.signatures).key, required(files.scores).key, taken.key if taken else None]
-            inputs.append([*keys, *columns])
-        return STAGE.key(None, "load", state.partitions * RANGES, inputs)
+        self.state = replace(state, keys=tuple(_group_key(group, state) for _, group in self.groups))
 
     def names(self) -> list[str]:
         """Of the files that are kept."""
@@ -176,13 +160,11 @@ class _Search:
         decided = storage.join(kept, DECISIONS)
         self.state = replace(self.state, kept=kept, earlier=decided if storage.exists(decided) else None)
         self._load()
-        pairs = self._candidates()
-        self._decide()
+        pairs, letters = self._candidates()
+        self._decide(letters)
         alarms = self._alarms()
-        facts = {"compared": self.state.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
-        return [
-            output for outputs in self.maps(rounds.write_decisions, self.state, *self._own()) for output in outputs
-        ], facts
+        outputs = [found for group in self.maps(rounds.write_decisions, self.state, *self._own()) for found in group]
+        return outputs, {"compared": self.state.count - self.state.fixed, "candidates": pairs, "alarms": alarms}
 
     def _own(self) -> tuple[list[Group], list[int]]:
         """The groups of the run's own shards, and their rows."""
@@ -215,8 +197,8 @@ class _Search:
 
     # ------------------------------------------------------------ pairs
 
-    def _candidates(self) -> list[int]:
-        """How many pairs of each part are worth reading."""
+    def _candidates(self) -> tuple[int, int]:
+        """How many pairs are worth reading, and how many letters the texts of each part's have together."""
         partitions = range(self.state.partitions)
         self.maps(rounds.pair_candidates, self.state, partitions)
         self.maps(rounds.gather_pairs, self.state, partitions)
@@ -227,8 +209,10 @@ class _Search:
         copies = self._connected("copied").column(lambda first, last: np.arange(first, last, dtype=kind))
         write_joined(self.state.at("copies") + ".npy", copies, self.state.count)
         self.maps(rounds.mark_templates, self.state, partitions)
-        self.chosen = self.maps(rounds.choose_pairs, self.state, partitions)
-        return [len(found.read("one")[0]) for found in self.chosen]
+        chosen = self.maps(rounds.choose_pairs, self.state, partitions)
+        return sum(len(found.read("pairs")[0]) for found in chosen), sum(
+            int(found.read("letters")[0][0]) for found in chosen
+        )
 
     def _connected(self, dealt: str) -> ConnectedDocuments:
         """What the pairs connect that the parts have dealt under this name."""
@@ -237,38 +221,41 @@ class _Search:
 
     # ------------------------------------------------------------ decisions
 
-    def _decide(self) -> None:
-        documents = self._part()
-        if not documents:
+    def _decide(self, letters: int) -> None:
+        connected, parts = self._connected("linked"), range(-(-letters // room_of(letters)))
+        if not connected.count:
             return
-        self.state = replace(self.state, pieces=decisions.pieces_of(2 * documents))
-        parts = range(self.state.decided)
+        pieces = range(decisions.pieces_of(2 * connected.count))
+        self.state = replace(self.state, decided=len(parts), pieces=len(pieces))
+        column = connected.column(
+            lambda first, last: np.full(last - first, -1, np.int32), lambda lowest: part_of(lowest, len(parts))
+        )
+        write_joined(self.state.at("part") + ".npy", column, self.state.count)
         self.maps(rounds.group_pairs, self.state, range(self.state.partitions))
         self.maps(rounds.recall_decisions, self.state, parts)
         self.maps(rounds.fetch_texts, self.state, self.groups, self.rows)
         self.maps(rounds.verify_pairs, self.state, parts)
         written = [self.state.at("records", number) for number in parts]
-        pieces = range(self.state.pieces)
         records = (gather(written, decisions.RECORD, piece) for piece in pieces)
         decisions.save_decisions(storage.join(self.state.kept, DECISIONS), len(pieces), records)
 
-    def _part(self) -> int:
-        """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""
-        connected, letters = self._connected("linked"), sum(int(found.read("letters")[0][0]) for found in self.chosen)
-        parts = -(-letters // room_of(letters))
-        column = connected.column(
-            lambda first, last: np.full(last - first, -1, np.int32), lambda lowest: part_of(lowest, parts)
-        )
-        write_joined(self.state.at("part") + ".npy", column, self.state.count)
-        self.state = replace(self.state, decided=parts)
-        return connected.count
-
     def _alarms(self) -> list[str]:
-        settings, losses = self.config.duplicates, Losses()
-        if self.state.columns:
-            for found in self.maps(rounds.count_losses, self.state, *self._own()):
-                losses.join(found)
+        settings, losses = self.state.config.duplicates, Losses()
+        for found in self.maps(rounds.count_losses, self.state, *self._own()) if self.state.columns else ():
+            losses.join(found)
         return raise_alarm(losses, settings.alarm_share, settings.alarm)
+
+
+def _group_key(group: Sequence[ComparedShard], state: Searching) -> str:
+    """Of all that `rounds.load_documents` says of a group."""
+    inputs = []
+    for source in group:
+        files = source.files
+        taken = files.masks if source.config else files.filters if state.config.filter.order == "before" else None
+        columns = [] if source.config else [state.columns, files.shard.columns_key, state.config.corpus.columns]
+        keys = [required(files.signatures).key, required(files.scores).key, taken.key if taken else None]
+        inputs.append([*keys, *columns])
+    return STAGE.key(None, "load", state.partitions * RANGES, inputs)
 
 
 def _deviation(loaded: Sequence[Loaded]) -> float:

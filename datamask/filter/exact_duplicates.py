@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.maps import gather, partition_of, read_arrays, write_arrays, write_dealt
+from datamask.maps import gather, partition_of, read_arrays, records_of, write_arrays, write_dealt
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
 TEXT = np.dtype(
@@ -25,17 +25,24 @@ PLACE = np.dtype([("shard", "<i4"), ("row", "<i4")])
 CODES, TEXTS = "codes-{}.npz", "texts-{}"  # files of a group, named by its key: what filters say, the texts' hashes
 
 
+def hash_halves(hashes: pa.ChunkedArray) -> np.ndarray:
+    """(n, 2) uint64: the two halves of texts' hashes, none null."""
+    joined: bytes = b"".join(hashes.to_pylist())
+    return np.frombuffer(joined, "<u8").reshape(-1, 2)
+
+
+def repeats(ordered: np.ndarray) -> np.ndarray:
+    """(n,) bool: which of these records, ordered by `high` and `low`, have the hash of the one before."""
+    same = (ordered["high"][1:] == ordered["high"][:-1]) & (ordered["low"][1:] == ordered["low"][:-1])
+    return np.append(False, same)[: len(ordered)]
+
+
 def text_records(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
     """(n,) TEXT of a shard's documents; rows: text_hash and wear; among (rows,) bool: which of them are compared."""
     chosen = np.flatnonzero(among)
-    found = np.zeros(len(chosen), TEXT)
-    hashes = rows["text_hash"].combine_chunks().take(pa.array(chosen))
-    hashes = hashes.chunk(0) if isinstance(hashes, pa.ChunkedArray) else hashes
-    if len(chosen):
-        both = np.frombuffer(hashes.cast(pa.binary(16)).buffers()[1], "<u8", 2 * len(chosen), 16 * hashes.offset)
-        found["high"], found["low"] = both[::2], both[1::2]
-    found["wear"] = rows["wear"].to_numpy()[chosen]
-    found["shard"], found["row"] = shard, chosen
+    high, low = hash_halves(rows["text_hash"].take(pa.array(chosen))).T
+    found = records_of(TEXT, high=high, low=low, wear=rows["wear"].to_numpy()[chosen], row=chosen)
+    found["shard"] = shard
     return found
 
 
@@ -78,16 +85,14 @@ class ExactDuplicates:
         if storage.exists(self._repeated(part)):
             return
         dealt = [gather([self._texts(group)], TEXT, part) for group in range(len(self.keys))]
-        every = np.concatenate(dealt) if dealt else np.zeros(0, TEXT)
+        every = np.concatenate([np.zeros(0, TEXT), *dealt])
         group = np.repeat(np.arange(len(dealt)), [len(each) for each in dealt])
         # in the order of the groups, shards and rows, which a stable sort keeps
         order = np.lexsort((every["wear"], every["low"], every["high"]))
         every, group = every[order], group[order]
-        repeats = np.zeros(len(every), bool)
-        repeats[1:] = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
-        places = np.zeros(int(repeats.sum()), PLACE)
-        places["shard"], places["row"] = every["shard"][repeats], every["row"][repeats]
-        write_dealt(self._repeated(part), places, group[repeats], len(self.keys))
+        again = repeats(every)
+        places = records_of(PLACE, shard=every["shard"][again], row=every["row"][again])
+        write_dealt(self._repeated(part), places, group[again], len(self.keys))
 
     def _codes(self, group: int) -> str:
         return storage.join(self.kept, CODES.format(self.keys[group]))

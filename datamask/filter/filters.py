@@ -32,7 +32,7 @@ from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check_expression
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
 from datamask.pipeline import STAGES
-from datamask.stages import ShardFiles, cached_outputs, keep_outputs
+from datamask.stages import ShardFiles, cached_outputs, keep_outputs, required
 from datamask.storage import Output
 
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
@@ -69,9 +69,8 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
     took: Counter[str] = Counter()
     documents = 0
     for files in all_files:
-        assert files.filters is not None
-        documents += files.filters.rows
-        took.update(files.filters.facts["filtered"])
+        documents += required(files.filters).rows
+        took.update(required(files.filters).facts["filtered"])
         if files.duplicates:
             took["duplicates"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
     left = documents - took.total()
@@ -206,23 +205,19 @@ def where_by_copies(files: ShardFiles, counts: pa.Table, schema: pa.Schema, conf
 
 
 def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:
-    for files in all_files:
-        assert files.scores is not None, "filter_corpus needs scores"
-        with storage.open_parquet(files.scores.path) as file:
-            return tuple(name for name in file.schema_arrow.names if name != "chunk_id")
-    return ()
+    if not all_files:
+        return ()
+    with storage.open_parquet(required(all_files[0].scores).path) as file:
+        return tuple(name for name in file.schema_arrow.names if name != "chunk_id")
 
 
 def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
     inputs = []
     for files in sorted(all_files, key=lambda files: files.shard.name):
-        assert files.index is not None and files.scores is not None
-        masks = [files.masks.key] if plan.after and files.masks else []
-        if plan.config.filter.exact_duplicates and files.signatures:
-            masks.append(files.signatures.key)
-        masks += [files.leaks.key] if files.leaks else []
-        masks += [files.topics.key] if files.topics and TOPIC in plan.documents else []
-        inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
+        read = [required(files.index), required(files.scores), files.masks if plan.after else None]
+        read += [files.signatures if plan.config.filter.exact_duplicates else None, files.leaks]
+        read += [files.topics if TOPIC in plan.documents else None]
+        inputs.append([files.shard.name, files.shard.columns_key, *(output.key for output in read if output)])
     # of the user's filters names, options, and their code
     own = [
         [each.label, each.options, extensions.require("filter", each.use).fingerprint()]
@@ -240,12 +235,11 @@ def _write(
     filters: Sequence[str],
     work: str,
 ) -> Output:
-    assert files.index is not None and files.scores is not None
     took = sorted({filters[code - 1] for code in np.unique(codes[codes > PASSED]).tolist()})
     place = np.array([0, *(1 + took.index(name) if name in took else 0 for name in filters)], np.uint8)
     # by the reasons alone: a filter that takes nothing leaves the file as it is
     content = [hashlib.sha256(place[codes].tobytes()).hexdigest(), took, *(sorted(details.items()) if details else ())]
-    key = STAGES["filter"].key(None, files.index.key, files.scores.key, *content)
+    key = STAGES["filter"].key(None, required(files.index).key, required(files.scores).key, *content)
     path = storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(path, key):
         return found
@@ -317,12 +311,13 @@ def write_filters(state: Filtering, group: Group) -> list[Output]:
 def _shard_rows(files: ShardFiles, plan: _Filters) -> tuple[pa.Table, np.ndarray]:
     """Index and scores of the rows that are documents, in order; and which of them the filters look at."""
     name = files.shard.name
-    assert files.index is not None and files.scores is not None
-    index = storage.read_table(files.index.path, [*LIGHT, "text_hash", "reason"])
+    index = storage.read_table(required(files.index).path, [*LIGHT, "text_hash", "reason"])
     if not np.array_equal(index["chunk_id"].to_numpy(), np.arange(index.num_rows)):
         raise ConservationError(f"shard {name}: its index does not have the rows 0 … {index.num_rows - 1} in order")
     rows = index.filter(pc.is_null(index["reason"])).drop_columns(["reason"])
-    scores = storage.read_table(files.scores.path, ["chunk_id", *dict.fromkeys([*plan.scores, "quality_score"])])
+    scores = storage.read_table(
+        required(files.scores).path, ["chunk_id", *dict.fromkeys([*plan.scores, "quality_score"])]
+    )
     if not scores["chunk_id"].equals(rows["chunk_id"]):
         raise ConservationError(
             f"shard {name}: {rows.num_rows} documents in its index, {scores.num_rows} in its scores"

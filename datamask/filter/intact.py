@@ -18,9 +18,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import Asked, Texts, Widths, side_by_side
+from datamask.filter.pair_loops import Asked, Texts, side_by_side
 from datamask.filter.shingles import Likeness, shingles
-from datamask.text.letters import WINDOW, unspaced
+from datamask.text.letters import unspaced
 from datamask.text.surface import Surface
 
 BROKEN = 2.0  # nats against a text for each of its broken characters
@@ -35,8 +35,6 @@ FOREIGN = 0.6
 PART = 12  # times its letters: a text in one so much longer, such as a shop's frame, says nothing about the rest
 BREAKS_OFF = 4 / 3  # times its letters, from which a text that begins or ends with another is the whole of it
 GOES_ON = 0.5  # share of prose beside the text's own, below which what follows is no part of it, such as teasers
-A_WORD = 4  # letters: more than one Han letter counts for
-AROUND = 2  # letters on either side by which shorter places are compared
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
 
 
@@ -100,7 +98,7 @@ def pairs_of(
     likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, len(OwnText._fields)))
     numbers, shingles, units = map(np.concatenate, columns)
     joined = Texts(numbers, shingles, units, first)
-    side_by_side(joined, one, other, Asked(strong, least, contained), Widths(WINDOW, A_WORD, AROUND), likes, found)
+    side_by_side(joined, one, other, Asked(strong, least, contained), likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:

@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.filter.posting_loops import sort_within
+from datamask.filter.posting_loops import by_hash
 from datamask.hash_sets import empty_set, slot_of
+from datamask.text.letters import WINDOW
 
 FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
 PRIME = np.uint64(0x100000001B3)  # FNV's
-DRAWER = 2  # hashes of a text that are sorted together, about
+A_WORD = 4  # letters: more than one Han letter counts for
+AROUND = 2  # letters on either side by which shorter places are compared
 
 
 @compiled
@@ -65,31 +67,14 @@ def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, foun
 def numbered(hashes):  # type: ignore[no-untyped-def]
     """(shingles, numbers) of a text's windows, (W,) uint32 in their order: the hashes ascending, each once, and which
     of these each window is, both uint32.
-
-    Hashes are evenly spread: dealt to drawers by their first bits, and sorted there.
     """
-    bits = 0
-    while len(hashes) >> bits > DRAWER:
-        bits += 1
-    shift = np.uint64(64 - bits)
-    ends, keys = np.zeros((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint64)
-    for hash_ in hashes:
-        ends[np.int64(np.uint64(hash_) << np.uint64(32) >> shift if bits else 0) + 1] += 1
-    for drawer in range(1, len(ends)):
-        ends[drawer] += ends[drawer - 1]
-    for place in range(len(hashes)):
-        key = np.uint64(hashes[place]) << np.uint64(32) | np.uint64(place)
-        mine = np.int64(key >> shift if bits else 0)
-        keys[ends[mine]] = key
-        ends[mine] += 1
-    sort_within(keys, np.append(0, ends[:-1]))  # a drawer now ends where the next began
+    ordered, places = by_hash(hashes.astype(np.uint64) << np.uint64(32), np.arange(len(hashes)))
     shingles, numbers, many = np.empty(len(hashes), np.uint32), np.empty(len(hashes), np.uint32), 0
-    for key in keys:
-        hash_ = np.uint32(key >> np.uint64(32))
-        if many == 0 or shingles[many - 1] != hash_:
-            shingles[many] = hash_
+    for at in range(len(ordered)):
+        if at == 0 or ordered[at] != ordered[at - 1]:
+            shingles[many] = ordered[at] >> np.uint64(32)
             many += 1
-        numbers[np.int64(key & np.uint64(0xFFFF_FFFF))] = many - 1
+        numbers[places[at]] = many - 1
     return shingles[:many].copy(), numbers
 
 
@@ -216,14 +201,6 @@ class Texts(NamedTuple):
     first: np.ndarray  # (texts + 1, 3), where each text's of these begin
 
 
-class Widths(NamedTuple):
-    """Letters: of a shingle, of a word, and around a run, see `measured`."""
-
-    window: int
-    word: int
-    around: int
-
-
 class Asked(NamedTuple):
     """Likeness from which more is asked of a pair."""
 
@@ -233,16 +210,15 @@ class Asked(NamedTuple):
 
 
 @compiled
-def side_by_side(texts, one, other, asked, widths, likes, found):  # type: ignore[no-untyped-def]
+def side_by_side(texts, one, other, asked, likes, found):  # type: ignore[no-untyped-def]
     """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
     `strong`, with `likeness_doubled`, else nan; found (P, 2, 4) with what is `measured` of what each has of its own,
     where their Jaccard is `least` or their containment `contained`, else nan.
 
-    texts: `Texts`; one, other: (P,) their numbers; asked: `Asked`; widths: `Widths`.
+    texts: `Texts`; one, other: (P,) their numbers; asked: `Asked`.
     """
     numbers, shingles, units, first = texts
     strong, least, contained = asked
-    window, word, around = widths
     most = 0
     for text in range(len(first) - 1):
         most = max(most, first[text + 1, 1] - first[text, 1])
@@ -258,11 +234,11 @@ def side_by_side(texts, one, other, asked, widths, likes, found):  # type: ignor
         jaccard = common / (len(mine) + len(theirs) - common)
         if jaccard >= strong:
             windows = numbers[first[a, 0] : first[a + 1, 0]], numbers[first[b, 0] : first[b + 1, 0]]
-            likes[pair, 1] = likeness_doubled(mine, windows[0], theirs, windows[1], window)
+            likes[pair, 1] = likeness_doubled(mine, windows[0], theirs, windows[1], WINDOW)
         if jaccard >= least or common / min(len(mine), len(theirs)) >= contained:
             for side in range(2):
                 text = b if side else a
                 letters = units[first[text, 2] : first[text + 1, 2]]
                 windows_of = numbers[first[text, 0] : first[text + 1, 0]]
-                runs = missing_runs(windows_of, held[side], len(letters), window)
-                measured(letters, runs, word, around, found[pair, side])
+                runs = missing_runs(windows_of, held[side], len(letters), WINDOW)
+                measured(letters, runs, A_WORD, AROUND, found[pair, side])

@@ -12,33 +12,6 @@ DRAWER = 8  # hashes that are sorted together, about
 
 
 @compiled
-def within_scales(lengths, hashes, bounds, found):  # type: ignore[no-untyped-def]
-    """Fills found (n, scales) with how many hashes of each sample are not above each scale's bound, (scales,) uint64.
-
-    lengths: (n,) of the samples; hashes: theirs, one after another.
-    """
-    begin = 0
-    for document in range(len(lengths)):
-        end = begin + lengths[document]
-        for scale in range(len(bounds)):
-            count = 0
-            for place in range(begin, end):
-                count += hashes[place] <= bounds[scale]
-            found[document, scale] = min(count, 0xFFFF)
-        begin = end
-
-
-@compiled
-def flagged(lengths, keys, found):  # type: ignore[no-untyped-def]
-    """Fills found (H,) with documents' numbers · 2, + 1 for the first `keys` of each sample; lengths: (n,) of these."""
-    place = 0
-    for document in range(len(lengths)):
-        for rank in range(lengths[document]):
-            found[place] = 2 * document + (rank < keys)
-            place += 1
-
-
-@compiled
 def by_hash(hashes, values):  # type: ignore[no-untyped-def]
     """(hashes, values), (n,) each, by ascending hash, uint64; of equal ones in the order given.
 
@@ -78,53 +51,6 @@ def by_hash(hashes, values):  # type: ignore[no-untyped-def]
                 found[at], along[at] = mine, with_it
         begin = end
     return found, along
-
-
-@compiled
-def several(hashes, values):  # type: ignore[no-untyped-def]
-    """(hashes, values; where each run of equal hashes begins and the last ends) of the ascending hashes, (n,), that are
-    there twice or more."""
-    found, along = np.empty_like(hashes), np.empty_like(values)
-    starts = np.empty(len(hashes) // 2 + 1, np.int64)
-    filled = runs = begin = 0
-    while begin < len(hashes):
-        end = begin + 1
-        while end < len(hashes) and hashes[end] == hashes[begin]:
-            end += 1
-        if end - begin > 1:
-            starts[runs] = filled
-            runs += 1
-            for place in range(begin, end):
-                found[filled], along[filled] = hashes[place], values[place]
-                filled += 1
-        begin = end
-    starts[runs] = filled
-    return found[:filled].copy(), along[:filled].copy(), starts[: runs + 1].copy()
-
-
-@compiled
-def different(hashes, values):  # type: ignore[no-untyped-def]
-    """(hashes, each once; how many different values, int64, each has) of ascending hashes and their values, (n,)."""
-    found, counts = np.empty_like(hashes), np.empty(len(hashes), np.int64)
-    runs = begin = 0
-    while begin < len(hashes):
-        end = begin + 1
-        while end < len(hashes) and hashes[end] == hashes[begin]:
-            end += 1
-        count = 0
-        if end - begin > INSERTED:
-            ordered = np.sort(values[begin:end])
-            for place in range(len(ordered)):
-                count += place == 0 or ordered[place] != ordered[place - 1]
-        else:
-            for place in range(begin, end):
-                before = begin
-                while values[before] != values[place]:
-                    before += 1
-                count += before == place
-        found[runs], counts[runs] = hashes[begin], count
-        runs, begin = runs + 1, end
-    return found[:runs].copy(), counts[:runs].copy()
 
 
 @compiled
@@ -205,29 +131,6 @@ def codes_of_meetings(document, key, first, most, parts, found, part):  # type: 
 
 
 @compiled
-def met_often(codes, part, parts, scale, sampled, room, found):  # type: ignore[no-untyped-def]
-    """Returns how many pairs are twice or more among these codes, (n,) uint64 ascending, or once where the samples have
-    less room than that for what they may have in common; fills found with their codes, each once.
-
-    scale, sampled: see `postings.SeenDocuments`.
-    """
-    number = at = 0
-    while at < len(codes):
-        code = codes[at]
-        several = at + 1 < len(codes) and codes[at + 1] == code
-        if not several:
-            one = np.int64(code >> np.uint64(WIDTH)) * parts + part
-            other = np.int64(code & np.uint64((1 << WIDTH) - 1))
-            both = max(scale[one], scale[other])
-            several = min(sampled[one, both], sampled[other, both]) < room
-        found[number] = code
-        number += several
-        while at < len(codes) and codes[at] == code:
-            at += 1
-    return number
-
-
-@compiled
 def places_among(ascending, values):  # type: ignore[no-untyped-def]
     """(n,) int64: where each value, (n,) uint64, is among ascending ones, (m,), each once; it is one of them.
 
@@ -253,27 +156,3 @@ def places_among(ascending, values):  # type: ignore[no-untyped-def]
             place += 1
         found[asked] = place
     return found
-
-
-@compiled
-def of_many(keys, others, order, many, found):  # type: ignore[no-untyped-def]
-    """Fills found (n,) bool with whether `many` others or more, (n,), different ones, stand beside each one's key.
-
-    keys: (n,); order: (n,) places in which equal keys come together. A key's last WIDTH bits are no other of its own.
-    """
-    seen = np.empty(many, others.dtype)
-    begin = 0
-    while begin < len(order):
-        end = begin
-        while end < len(order) and keys[order[end]] == keys[order[begin]]:
-            end += 1
-        number, own = 0, keys[order[begin]] & ((1 << WIDTH) - 1)
-        for place in range(begin, end):
-            other = others[order[place]]
-            if number == many or other == own or np.any(seen[:number] == other):
-                continue
-            seen[number] = other
-            number += 1
-        for place in range(begin, end):
-            found[order[place]] = number == many
-        begin = end

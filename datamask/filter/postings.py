@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.posting_loops import by_hash, flagged, several, sort_within, within_scales
+from datamask.filter.posting_loops import WIDTH, by_hash, sort_within
 from datamask.filter.signatures import COARSEST, sample_bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
@@ -37,15 +37,42 @@ def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """
     found = np.empty(len(hashes), POSTING)
     found["hash"] = hashes << np.uint64(32) | hashes >> np.uint64(32)
-    flagged(lengths, KEYS, found["document"])
+    rank = np.arange(len(hashes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found["document"] = 2 * np.repeat(np.arange(len(lengths)), lengths) + (rank < KEYS)
     return found
 
 
 def sampled(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """(n, COARSEST + 1) uint16: how many of each sample are within each scale's bound."""
     found = np.empty((len(lengths), COARSEST + 1), np.uint16)
-    within_scales(lengths, hashes, sample_bound(np.arange(COARSEST + 1)), found)
+    ends = np.cumsum(lengths)
+    for scale, bound in enumerate(sample_bound(np.arange(COARSEST + 1))):
+        within = np.append(0, np.cumsum(hashes <= bound))
+        found[:, scale] = np.minimum(within[ends] - within[ends - lengths], 0xFFFF)
     return found
+
+
+def run_starts(values: np.ndarray) -> np.ndarray:
+    """(R,) int64: where each run of equal values (n,) begins."""
+    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+
+
+def several(hashes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(hashes, values; where each run of equal hashes begins and the last ends) of the ascending hashes, (n,), that are
+    there twice or more."""
+    lengths = np.diff(run_starts(hashes), append=len(hashes))
+    kept = np.repeat(lengths > 1, lengths)
+    return hashes[kept], values[kept], np.append(0, np.cumsum(lengths[lengths > 1]))
+
+
+def different(hashes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(hashes, each once; how many different values, int64, each has) of ascending hashes and their values, (n,), which
+    have WIDTH bits at most."""
+    first = run_starts(hashes)
+    run = np.repeat(np.arange(len(first), dtype=np.uint64), np.diff(first, append=len(hashes)))
+    pairs = np.sort(run << np.uint64(WIDTH) | values.astype(np.uint64))
+    owners = pairs[run_starts(pairs)] >> np.uint64(WIDTH)
+    return hashes[first], np.bincount(owners.astype(np.int64), minlength=len(first))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +90,7 @@ class Shared:
 
     def starts(self) -> np.ndarray:
         """Where each shingle's postings begin."""
-        return np.flatnonzero(np.append(True, self.hash[1:] != self.hash[:-1])) if len(self.hash) else np.zeros(0, int)
+        return run_starts(self.hash)
 
     def postings(self) -> np.ndarray:
         """(P,) WIDE, the document without a flag."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from datamask.filter import held_texts
 from datamask.filter.connected import groups_of_pairs
-from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, CandidatePairs
+from datamask.filter.duplicate_candidates import CANDIDATE, FEW, OWN, PARTLY, WHOLLY
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.intact import (
     CLAUSE,
@@ -29,6 +29,7 @@ from datamask.filter.intact import (
 from datamask.filter.programs import another_program, are_programs
 from datamask.filter.resolve import Edge, Fall, resolve_edges
 from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart
+from datamask.maps import records_of
 from datamask.shares import share_part as share_of
 from datamask.shares import tell_share
 from datamask.text.utf8 import runs_of
@@ -72,7 +73,7 @@ def room_of(letters: int) -> int:
 
 def decide(
     texts: HeldTexts,
-    pairs: CandidatePairs,
+    pairs: np.ndarray,
     fixed: int,
     quality: Mapping[int, float],
     quality_deviation: float,
@@ -81,7 +82,7 @@ def decide(
 ) -> dict[int, tuple[Fall, int]]:
     """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
-    :param texts: of all documents that the pairs name.
+    :param texts: of all documents that the pairs name. :param pairs: (P,) CANDIDATE.
     :param fixed: so many documents, the first, stay.
     :param quality: quality_score of the documents, or NaN.
     :param quality_deviation: its standard deviation in the corpus.
@@ -129,15 +130,15 @@ class _Judge:
         self._programs: dict[int, bool] = {}  # of the documents of verified pairs, whether they are programs
         self._seen: set[tuple[int, int]] = set()  # the pairs compared
 
-    def compare(self, pairs: CandidatePairs) -> None:
-        """Adds the pairs that are verified, in the order given."""
-        one, other = pairs.one, pairs.other
+    def compare(self, pairs: np.ndarray) -> None:
+        """Adds the pairs, CANDIDATE, that are verified, in the order given."""
+        one, other, own = (pairs[name] for name in ("one", "other", "own"))
         found: dict[int, Edge] = {}
         done = 0
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
             for some in self._batches(one, other, places):
-                read = self._read_together(one[some], other[some], pairs.own[some])
+                read = self._read_together(one[some], other[some], own[some])
                 for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
                     if edge is not None:
                         found[place] = edge
@@ -239,7 +240,7 @@ class _Judge:
             if not new:
                 break
             one, other = np.array(new).T
-            self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)))
+            self.compare(records_of(CANDIDATE, one=one, other=other))
         return {document: (fall, clusters[document]) for document, fall in fallen.items()}
 
     def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> list[tuple[int, int]]:

@@ -94,17 +94,19 @@ class Condition:
 
         :raises ConfigError: a value cannot be computed (a failing cast, a number too large).
         """
-        named = table.select(self.columns).rename_columns([f"_{n}" for n in range(len(self.columns))])
-        if not self.columns:  # a constant condition still has a value for each row
-            named = pa.table({"_": pa.nulls(table.num_rows, pa.int8())})
+        query = f"SELECT coalesce({self.sql}, false) AS kept FROM documents"
         try:
-            return run_query(connection, f"SELECT coalesce({self.sql}, false) AS kept FROM documents", named)[
-                "kept"
-            ].to_numpy()
+            return run_query(connection, query, self.renamed(table))["kept"].to_numpy()
         except duckdb.Error as error:
             raise ConfigError(
                 f"filter.where cannot be computed: {self.explain(error)}; try_cast(… as …) is null where a cast fails"
             ) from error
+
+    def renamed(self, table: pa.Table) -> pa.Table:
+        """The columns of `table` that the condition names, as its SQL calls them."""
+        if not self.columns:  # a constant condition still has a value for each row
+            return pa.table({"_": pa.nulls(table.num_rows, pa.int8())})
+        return table.select(self.columns).rename_columns([f"_{n}" for n in range(len(self.columns))])
 
     def explain(self, error: Exception) -> str:
         """DuckDB's message with our columns' names."""
@@ -283,12 +285,7 @@ def _lambda_names(node: Any) -> Iterator[str]:
 
 
 def _bind(connection: duckdb.DuckDBPyConnection, condition: Condition, schema: pa.Schema) -> None:
-    empty = pa.schema([schema.field(name) for name in condition.columns]).empty_table()
-    empty = (
-        empty.rename_columns([f"_{n}" for n in range(len(condition.columns))])
-        if condition.columns
-        else pa.table({"_": []})
-    )
+    empty = condition.renamed(schema.empty_table())
     for name, field in zip(condition.columns, empty.schema, strict=False):
         try:
             run_query(connection, f'SELECT "{field.name}" FROM documents', empty.select([field.name]))

@@ -16,10 +16,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datamask.maps import records_of
 from datamask.text.ngrams import FIRST, hashed_words, letters
 
 ROW, SHORTEST = 13, 8  # words
 VARIED = 0.5  # of a row's words
+# a row that stands in a text: its hash, its words, its first word there, and whether it is varied
+STANDING = np.dtype([("hash", "<u8"), ("length", "<i8"), ("text", "<i8"), ("place", "<i8"), ("varied", "?")])
 
 
 class WordRows:
@@ -32,46 +35,32 @@ class WordRows:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
-        counts = []
-        first = 0
+        words, found = [np.zeros(0, np.int64)], [np.zeros(0, STANDING)]
         for single, _, document, count in hashed_words(texts):
             begins = np.searchsorted(document, np.arange(count + 1))
-            lengths = np.diff(begins)
-            counts.append(lengths)
-            before = _before(single)
+            lengths, before, first = np.diff(begins), _before(single), sum(map(len, words))
+            words.append(lengths)
             for length in range(SHORTEST, ROW + 1):
                 hashes, at = in_a_row(single, document, length)
                 kept = np.ones(len(at), bool) if length == ROW else lengths[document[at]] == length
                 at = at[kept]
-                varied = _different(before, at, length) >= VARIED * length
-                parts.setdefault(length, []).append(
-                    (hashes[kept], first + document[at], at - begins[document[at]], varied)
+                own = records_of(
+                    STANDING, hash=hashes[kept], text=first + document[at], place=at - begins[document[at]]
                 )
-            first += count
-        self.words = np.concatenate(counts) if counts else np.zeros(0, np.int64)
+                own["length"], own["varied"] = length, _different(before, at, length) >= VARIED * length
+                found.append(own)
+        self.words = np.concatenate(words)
+        rows = np.concatenate(found)
+        rows = rows[np.lexsort((rows["hash"], rows["length"]))]
+        self.text, self.place = rows["text"], rows["place"]
+        new = (np.diff(rows["length"], prepend=0) != 0) | (np.diff(rows["hash"], prepend=np.uint64(0)) != 0)
+        self.starts = np.append(np.flatnonzero(new), len(rows))
+        grams = rows[new]
+        self.length, self.varied = grams["length"], grams["varied"]
         self._known: list[tuple[int, np.ndarray, int]] = []  # words, hashes in order, number of the first
-        numbers, text, place, length_of, varied_of = [], [], [], [], []
-        grams = 0
-        for length, found in sorted(parts.items()):
-            hashes, texts_, places, varied = (np.concatenate([part[column] for part in found]) for column in range(4))
-            known, one, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-            if not len(known):
-                continue
-            self._known.append((length, known, grams))
-            numbers.append(grams + inverse)
-            text.append(texts_)
-            place.append(places)
-            length_of.append(np.full(len(known), length))
-            varied_of.append(varied[one])
-            grams += len(known)
-        number = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
-        order = np.argsort(number, kind="stable")
-        self.starts = np.searchsorted(number[order], np.arange(grams + 1))
-        self.text = (np.concatenate(text) if text else np.zeros(0, np.int64))[order]
-        self.place = (np.concatenate(place) if place else np.zeros(0, np.int64))[order]
-        self.length = np.concatenate(length_of) if length_of else np.zeros(0, np.int64)
-        self.varied = np.concatenate(varied_of) if varied_of else np.zeros(0, bool)
+        for length in np.unique(self.length).tolist():
+            first, last = np.searchsorted(self.length, [length, length + 1])
+            self._known.append((length, np.ascontiguousarray(grams["hash"][first:last]), int(first)))
 
     def find(self, single: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(gram, at) int64 of every row that stands in a block of `hashed_words`: shorter rows first, then in order."""

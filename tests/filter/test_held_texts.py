@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.filter import held_texts
-from datamask.filter.duplicate_candidates import CandidatePairs
+from datamask.filter.duplicate_candidates import CANDIDATE
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.verify_pairs import DuplicateRules, decide
+from datamask.maps import records_of
 from tests.filter.array_forms import codes_of, windows
 from tests.filter.test_stage import WORDS, noisy
 
@@ -52,7 +53,7 @@ class Library:
         yield documents, pa.array([self.texts[document] for document in documents.tolist()], pa.large_string())
 
 
-def chain(seed: int, count: int) -> tuple[list[str], CandidatePairs, dict[tuple[int, int], float]]:
+def chain(seed: int, count: int) -> tuple[list[str], np.ndarray]:
     """Documents of which each continues the one before; copies of some with words changed, cut, and put around."""
     draw = random.Random(seed)
     words = draw.choices(WORDS, k=10 * count + 100)
@@ -63,7 +64,7 @@ def chain(seed: int, count: int) -> tuple[list[str], CandidatePairs, dict[tuple[
     pairs |= {(n, count + n // 3) for n in range(0, count, 3)} | {(n + 1, count + n // 3) for n in range(0, count, 3)}
     one, other = np.array(sorted(pairs)).T
     own = np.array([draw.choice([0.0, 0.3, 0.7, 1.0]) for _ in one], np.float32)
-    return texts, CandidatePairs(one, other, own)
+    return texts, records_of(CANDIDATE, one=one, other=other, own=own)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,9 +10,10 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
 from datamask.filter.connected import groups_of_pairs
+from datamask.filter.duplicate_candidates import CANDIDATE
 from datamask.filter.duplicates import find_duplicates
 from datamask.filter.resolve import Fall
-from datamask.maps import here, partition_of
+from datamask.maps import here, partition_of, records_of
 from tests.filter.test_stage import corpus, document, many, noisy
 
 
@@ -108,7 +109,7 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
 
     def keyed(documents, own, about):
         component = groups_of_pairs(documents[position[0]], documents[position[1]]).group.astype(np.int64)
-        pairs = (documents[position[0]], documents[position[1]], own)
+        pairs = records_of(CANDIDATE, one=documents[position[0]], other=documents[position[1]], own=own)
         keys = decisions.keys_of(component, documents, about, 0, pairs, ["rules"])
         return component, keys
 

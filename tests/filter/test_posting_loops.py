@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
 from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, meetings, pairs_that_met
-from datamask.filter.posting_loops import INSERTED, by_document, by_hash, different, places_among, several, sort_within
-from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, postings_of, sampled, shared_of
+from datamask.filter.posting_loops import INSERTED, by_document, by_hash, places_among, sort_within
+from datamask.filter.postings import (
+    KEYS,
+    WIDE,
+    SeenDocuments,
+    Shared,
+    different,
+    postings_of,
+    sampled,
+    several,
+    shared_of,
+)
 from datamask.filter.signatures import COARSEST, sample_bound
 from datamask.maps import partition_of
 
