@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import WIDTH, by_document, by_hash, codes_of_meetings, places_among
-from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different
+from datamask.filter.posting_loops import WIDTH, by_hash, codes_of_meetings, places_among
+from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different, run_starts
 from datamask.maps import places_of, records_of
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
@@ -126,19 +126,24 @@ class Samples:
         """:param found: (H,) WIDE, the document without a flag; those of each document ascending by hash.
         :param apart: any two documents differ by a multiple of it.
         """
-        self._documents, self._bounds, self._hashes = by_document(found["document"], found["hash"], apart)
+        # a sort of documents with their places is faster than a stable one of documents
+        documents, places = found["document"] // np.uint64(apart), np.arange(len(found), dtype=np.uint64)
+        ordered = np.sort(documents << np.uint64(32) | places) & np.uint64(0xFFFF_FFFF)
+        self._lay(found[ordered])
 
     @classmethod
     def in_runs(cls, found: np.ndarray) -> Samples:
         """Of WIDE (H,) in which those of each document lie together."""
         samples = cls.__new__(cls)
-        document = found["document"].astype(np.int64)
-        edges = np.flatnonzero(np.diff(document, prepend=-1, append=-1))
-        order = np.argsort(document[edges[:-1]])
-        samples._documents = document[edges[:-1]][order]
-        samples._bounds = np.stack([edges[:-1], edges[1:]], axis=1)[order]
-        samples._hashes = np.ascontiguousarray(found["hash"])
+        samples._lay(found)
         return samples
+
+    def _lay(self, found: np.ndarray) -> None:
+        edges = np.append(run_starts(found["document"]), len(found))
+        documents = found["document"][edges[:-1]].astype(np.int64)
+        order = np.argsort(documents)
+        self._documents, self._bounds = documents[order], np.stack([edges[:-1], edges[1:]], axis=1)[order]
+        self._hashes = np.ascontiguousarray(found["hash"])
 
     def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(H,) WIDE of these documents (n,), of one after the other; (n + 1,) where those of each begin: some have

@@ -54,36 +54,6 @@ def by_hash(hashes, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def by_document(documents, hashes, apart):  # type: ignore[no-untyped-def]
-    """(documents, ascending, each once; where the hashes of each begin and end; hashes by document, of each in the
-    order given). documents, hashes: (n,); any two documents differ by a multiple of `apart`.
-    """
-    least = most = np.int64(0)
-    for place, document in enumerate(documents):
-        if place == 0:
-            least = most = np.int64(document)
-        least, most = min(least, np.int64(document)), max(most, np.int64(document))
-    ends = np.zeros((most - least) // apart + 2, np.int64)
-    for document in documents:
-        ends[(np.int64(document) - least) // apart + 1] += 1
-    held = 0
-    for place in range(1, len(ends)):
-        held += ends[place] > 0
-        ends[place] += ends[place - 1]
-    found, filled = np.empty(len(hashes), np.uint64), ends.copy()
-    for place in range(len(hashes)):
-        drawer = (np.int64(documents[place]) - least) // apart
-        found[filled[drawer]] = hashes[place]
-        filled[drawer] += 1
-    each, bounds, many = np.empty(held, np.int64), np.empty((held, 2), np.int64), 0
-    for drawer in range(len(ends) - 1):
-        if ends[drawer + 1] > ends[drawer]:
-            each[many], bounds[many, 0], bounds[many, 1] = least + drawer * apart, ends[drawer], ends[drawer + 1]
-            many += 1
-    return each, bounds, found
-
-
-@compiled
 def sort_within(values, first):  # type: ignore[no-untyped-def]
     """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
     for run in range(len(first) - 1):

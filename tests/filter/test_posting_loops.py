@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
-from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, meetings, pairs_that_met
-from datamask.filter.posting_loops import INSERTED, by_document, by_hash, places_among, sort_within
+from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, Samples, meetings, pairs_that_met
+from datamask.filter.posting_loops import INSERTED, by_hash, places_among, sort_within
 from datamask.filter.postings import (
     KEYS,
     WIDE,
@@ -22,7 +22,7 @@ from datamask.filter.postings import (
     shared_of,
 )
 from datamask.filter.signatures import COARSEST, sample_bound
-from datamask.maps import partition_of
+from datamask.maps import partition_of, records_of
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
@@ -45,7 +45,8 @@ def test_hashes_are_sorted_and_counted_however_uneven(values: list[tuple[int, in
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 5))
 def test_hashes_by_document_keep_their_order(numbers: list[int], apart: int) -> None:
     documents, hashes = np.array(numbers, np.uint32) * apart + 3, np.arange(len(numbers), dtype=np.uint64)
-    each, bounds, found = by_document(documents, hashes, apart)
+    samples = Samples(records_of(WIDE, document=documents, hash=hashes), apart)
+    each, bounds, found = samples._documents, samples._bounds, samples._hashes
     expected = {d: hashes[documents == d].tolist() for d in sorted(set(documents.tolist()))}
     got = {d: found[a:b].tolist() for d, (a, b) in zip(each.tolist(), bounds.tolist(), strict=True)}
     assert got == expected and list(got) == list(expected)
