@@ -47,13 +47,12 @@ def identify_shard(
     """
     if not wanted(config):
         return shard
-    own = [name for name in ("language", "language_score") if name in shard_schema(shard, config).names]
-    if "language" not in own:
+    if "language" not in shard_schema(shard, config).names:
         check_names(config.filter.languages)
     url, key = identified_to(shard, config, work)
     output = storage.find_output(url, key)
     if output is None:
-        output = storage.write_output(url, key, BESIDE, _batches(shard, config, own, progress))
+        output = storage.write_output(url, key, BESIDE, _batches(shard, config, progress))
     return replace(shard, beside=Part(output.path, "parquet", key, 0, rows=output.rows))
 
 
@@ -63,22 +62,16 @@ def identified_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
     return storage.join(work, "languages", f"{shard.name}-{key}.parquet"), key
 
 
-def _batches(
-    shard: Shard, config: Config, own: Sequence[str], progress: Callable[[int], None]
-) -> Iterator[pa.RecordBatch]:
-    identify = identifier()
-    for batch in read_batches(shard, config, ["text", *own]):
-        known = batch["language"] if "language" in own else pa.nulls(batch.num_rows, pa.string())
-        scores = batch["language_score"] if "language_score" in own else pa.nulls(batch.num_rows, pa.float64())
-        lacking = pc.is_null(known).to_pylist()
-        texts = batch["text"].to_pylist()
-        found = [
-            identify(text) if unknown and text else (None, None) for text, unknown in zip(texts, lacking, strict=True)
+def _batches(shard: Shard, config: Config, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    identify, names = identifier(), BESIDE.names[1:]
+    for batch in read_batches(shard, config, ["text", *names]):
+        lacking = batch["language"].is_null()
+        asked = zip(batch["text"].to_pylist(), lacking.to_pylist(), strict=True)
+        found = [identify(text) if unknown and text else (None, None) for text, unknown in asked]
+        guessed = [
+            pa.array([each[place] for each in found], BESIDE.field(name).type) for place, name in enumerate(names)
         ]
-        guessed = pa.array([code for code, _ in found], pa.string())
-        sure = pa.array([score for _, score in found], pa.float64())
-        mask = pa.array(lacking)
-        columns = [pc.if_else(mask, guessed, known), pc.if_else(mask, sure, scores)]
+        columns = [pc.if_else(lacking, own, batch[name]) for own, name in zip(guessed, names, strict=True)]
         yield pa.RecordBatch.from_arrays([batch["chunk_id"], *columns], schema=BESIDE)
         progress(batch.num_rows)
 

@@ -36,25 +36,21 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     remove_leftovers(work)
     files, skipped, broken = find_inputs(settings.input, posixpath.dirname(work.rstrip("/")))
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
-    failures = [
-        *broken,
-        *(
-            FailedFile(file.path, error.removeprefix(f"{file.path}: "))
-            for file in files
-            if (error := facts[file.path].error)
-        ),
-    ]
-    empty = [
-        FailedFile(file.path, "no rows") for file in files if facts[file.path].empty and not facts[file.path].error
-    ]
-    good = [file for file in files if not facts[file.path].error and not facts[file.path].empty]
+    failures, skipped, good = [*broken], [*skipped], []
+    for file in files:
+        if error := facts[file.path].error:
+            failures.append(FailedFile(file.path, error.removeprefix(f"{file.path}: ")))
+        elif facts[file.path].empty:
+            skipped.append(FailedFile(file.path, "no rows"))
+        else:
+            good.append(file)
     if not good:
-        raise InputError(_nothing_to_read(failures, [*skipped, *empty]))
+        raise InputError(_nothing_to_read(failures, skipped))
     shards = _shards(good, facts, settings, previous)
     return Plan(
         tuple(sorted(shards, key=lambda shard: shard.name)),
         tuple(sorted(failures, key=lambda failed: failed.path)),
-        tuple(sorted([*skipped, *empty], key=lambda failed: failed.path)),
+        tuple(sorted(skipped, key=lambda failed: failed.path)),
     )
 
 
