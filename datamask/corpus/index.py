@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +82,7 @@ class _Indexer:
         self._encoder = encoder
         self._sums: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._id_hashes: list[np.ndarray] = []  # uint64 [rows of a batch]
+        self._id_hashes = [np.zeros(0, np.int64)]  # of each batch, this process's own: equal ids are counted
         self._count: Any = None
 
     def batches(self, reading: ShardReading, progress: Progress | None) -> Iterator[pa.RecordBatch]:
@@ -94,7 +93,7 @@ class _Indexer:
 
     def facts(self) -> Mapping[str, Any]:
         names = ("rows", "documents", "quarantined", "tokens", "tokens_counted", "characters", "ids_made")
-        hashes = np.concatenate(self._id_hashes) if self._id_hashes else np.zeros(0, np.uint64)
+        hashes = np.concatenate(self._id_hashes)
         return {
             **{name: self._sums[name] for name in names},
             "reasons": dict(sorted(self._reasons.items())),
@@ -134,8 +133,7 @@ class _Indexer:
             numbers = pc.utf8_lpad(batch["chunk_id"].cast(pa.string()), 6, "0")
             ids = pc.if_else(missing, pc.binary_join_element_wise(self._shard.name, numbers, "/"), ids)
             self._sums["ids_made"] += made
-        digests = [blake2b(id_.encode(), digest_size=8).digest() for id_ in ids.to_pylist()]
-        self._id_hashes.append(np.frombuffer(b"".join(digests), np.uint64))
+        self._id_hashes.append(np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids)))
         return ids
 
     def _tokens(self, counts: pa.Array, documents: pa.RecordBatch) -> pa.Array:

@@ -107,9 +107,9 @@ def _hits(
     gram, at = rows.find(single, document)
     told = rows.varied[gram]
     gram, at = gram[told], at[told]
+    order = np.argsort(at, kind="stable")
+    gram, at = gram[order], at[order]
     of = document[at]
-    order = np.lexsort((at, of))
-    gram, at, of = gram[order], at[order], of[order]
     found = []
     for text in np.unique(of).tolist():
         mine = slice(*np.searchsorted(of, [text, text + 1]))
