@@ -143,10 +143,6 @@ class Searching:
         """The path of a group's postings, kept for the next run."""
         return storage.join(self.kept, KEPT[1].format(self.keys[group]))
 
-    def pairs(self, part: int) -> PairCodes:
-        """The codes of a part's pairs."""
-        return PairCodes(part, self.partitions)
-
     def documents(self) -> SeenDocuments:
         """The samples of all documents, mapped from files."""
         return SeenDocuments(self.column("scale"), self.column("sampled"))
@@ -293,7 +289,7 @@ def gather_pairs(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     meetings = [state.at("meetings", number) for number in range(state.partitions)]
-    pairs = state.pairs(part)
+    pairs = PairCodes(part, state.partitions)
     codes = candidates.pairs_that_met(gather(meetings, np.uint64, part), pairs, state.documents())
     codes = codes[pairs.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
     others = unique_sorted(pairs.ends(codes)[1])
@@ -322,7 +318,7 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
         return found
-    one, other = state.pairs(part).ends(mapped(state.at("met", part) + ".npy"))
+    one, other = PairCodes(part, state.partitions).ends(mapped(state.at("met", part) + ".npy"))
     firsts = Samples(_samples(state, "shared", part), state.partitions)
     seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)

@@ -137,7 +137,9 @@ class _Judge:
         done = 0
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
-            for some in self._batches(one, other, places):
+            letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
+            for run in runs_of(letters, BATCH):
+                some = places[run]
                 read = self._read_together(one[some], other[some], own[some])
                 for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
                     if edge is not None:
@@ -146,11 +148,6 @@ class _Judge:
             tell_share(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
         self._seen.update(zip(one.tolist(), other.tolist(), strict=True))
-
-    def _batches(self, one: np.ndarray, other: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
-        """The places, those of BATCH letters at a time."""
-        letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
-        return [places[run] for run in runs_of(letters, BATCH)] if len(places) else []
 
     def _read_together(self, one: np.ndarray, other: np.ndarray, own: np.ndarray) -> list[_Alike | None]:
         documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)
