@@ -25,7 +25,6 @@ from datamask.release.personal import FIELD, PersonalRules
 from datamask.release.personal import published as as_published
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.source_rows import count_rows
-from datamask.stages import Progress
 
 if TYPE_CHECKING:
     from datamask.release.verify import Verified
@@ -39,7 +38,6 @@ def compare_with_corpus(
     data: Sequence[str],
     against: Sequence[str],
     found: Verified,
-    progress: Progress,
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
     own = manifest["settings"]["corpus"]
@@ -70,7 +68,6 @@ def compare_with_corpus(
                     for name, places in _differences(rows, source, layout, rules):
                         wrong.setdefault(name, []).extend(f"{shard}/{place}" for place in places)
                     found.compared += rows.num_rows
-                    progress(rows.num_rows)
         for column, rows_ in wrong.items():
             found.problems.append(f"column {column} of {len(rows_)} rows is not the source's: {some(rows_, EXAMPLES)}")
 

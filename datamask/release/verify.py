@@ -40,7 +40,6 @@ from datamask.release.merge import REPEAT, Conservation, schema_of, sum_decision
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
-from datamask.stages import Progress, silent
 
 THREADS = 8  # files hashed side by side, at most
 MEMORY = "1GB"
@@ -61,20 +60,17 @@ class Verified:
     forgotten: int | None = None  # entries of the output folder's record that nothing here is named by; None: no record
 
 
-def verify(
-    release: ReleaseFolder, against: Sequence[str] = (), progress: Progress = silent, digest: str | None = None
-) -> Verified:
+def verify(release: ReleaseFolder, against: Sequence[str] = (), digest: str | None = None) -> Verified:
     """All problems of a release.
 
     :param against: inputs of the corpus, as for corpus.input; every published value is compared with its source row.
-    :param progress: called with bytes hashed, then with rows compared.
     :param digest: the manifest's, from whoever published the release; None: not known.
     """
     found = Verified(release.path)
     manifest = _check_manifest(release, found, digest)
     if manifest is None:
         return found
-    readable = _check_files(release, manifest, found, progress)
+    readable = _check_files(release, manifest, found)
     schemas = _check_keys(release, manifest, readable, found)
     data = _check_columns(manifest, {p: schema for p, schema in schemas.items() if p.startswith("data/")}, found)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
@@ -82,7 +78,7 @@ def verify(
     _check_forgotten(release, found)
     if against and not found.problems:
         try:
-            compare_with_corpus(release, manifest, data, against, found, progress)
+            compare_with_corpus(release, manifest, data, against, found)
         except DamagedFileError as error:  # of the release: what is wrong with the corpus is the caller's to mend
             found.problems.append(str(error))
     return found
@@ -143,7 +139,7 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
 # ---------------------------------------------------------------- files
 
 
-def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified, progress: Progress) -> list[str]:
+def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified) -> list[str]:
     """Problems of files; those that are as the manifest says."""
     there = storage.list_files(release.path)
     listed = {item["path"]: item for item in manifest["files"]}
@@ -160,7 +156,6 @@ def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verifi
             while block := file.read(1 << 22):
                 digest.update(block)
                 size += len(block)
-                progress(len(block))
             if size != item["bytes"]:
                 return f"{path} has {size} bytes, not {item['bytes']}"
             if digest.hexdigest() != item["sha256"]:

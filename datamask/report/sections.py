@@ -128,12 +128,12 @@ def _losses(f: Findings) -> list[Block]:
     return blocks
 
 
-def outcome_rows(column: str, found: Mapping[str, Any], most: int | None = None) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a column's groups beside the pool; the last row is of all. most: groups shown, the rest in a note."""
+def outcome_rows(column: str, found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a column's groups beside the pool; the last row is of all."""
     causes = [cause for cause in found["causes"] if found["all"]["lost"].get(cause)]
     names = [cause.partition(":")[2].replace("_", " ") for cause in causes]
     head = [column, "documents", "of the pool", *names, "not selected", "selected", "of the choice", "choice/pool"]
-    shown = [*found["rows"][:most], *([found["rest"]] if found["rest"] and most is None else []), found["all"]]
+    shown = [*found["rows"], *([found["rest"]] if found["rest"] else []), found["all"]]
     rows = [
         [
             row["value"],

@@ -93,10 +93,10 @@ def nearest_similarity(features: npt.NDArray[np.generic], rows: Integers | None 
     return best
 
 
-def near_duplicate_share(nearest: npt.ArrayLike, threshold: float = NEAR_DUPLICATE) -> float:
-    """Share of documents whose nearest neighbour (`nearest_similarity`) has a cosine above `threshold`."""
+def near_duplicate_share(nearest: npt.ArrayLike) -> float:
+    """Share of documents whose nearest neighbour (`nearest_similarity`) has a cosine above NEAR_DUPLICATE."""
     values = np.asarray(nearest)
-    return float((values > threshold).mean()) if values.size else 0.0
+    return float((values > NEAR_DUPLICATE).mean()) if values.size else 0.0
 
 
 def mean_pairwise_cosine(features: npt.NDArray[np.generic]) -> float:

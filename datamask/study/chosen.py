@@ -32,14 +32,12 @@ def chosen(
     judged: Sequence[Target] = (),
     texts: Sequence[bytes] | None = None,
     quality: npt.NDArray[np.float32] | None = None,
-    counts: Any = None,
     note: Callable[[str], None] = lambda line: None,
 ) -> npt.NDArray[Any]:
     """The selection: (N,) bool, or with `select.repeat` how often each document is taken.
 
     :param judged: targets whose items the choice must not be told.
     :param texts: the candidates'; read from the corpus where they are needed and not given.
-    :param counts: (N, J) sparse, the texts' n-grams where they were counted before; leaks are not looked for then.
     :param quality: (N,) instead of the corpus's quality score.
     :param note: is told what a user has to know of the choice: documents left out since they hold the target.
     :raises ConfigError: the algorithm covers a target and `select.target` names none.
@@ -51,7 +49,7 @@ def chosen(
     if settings.solver in PLAIN:
         settings = settings.model_copy(update={"algorithm": "pairwise", "target": []})
     elif reads_words(settings):
-        words = _words(corpus, settings, judged, texts, counts)
+        words = _words(corpus, settings, judged, texts)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UserWarning)
         found = select(
@@ -78,12 +76,10 @@ def names_of(corpus: Embedded) -> list[str]:
 
 
 def _words(
-    corpus: Embedded, settings: ResolvedSelect, judged: Sequence[Target], texts: Sequence[bytes] | None, counts: Any
+    corpus: Embedded, settings: ResolvedSelect, judged: Sequence[Target], texts: Sequence[bytes] | None
 ) -> dict[str, Any]:
-    words: dict[str, Any] = {"atoms": counts}
-    if counts is None:
-        held = texts_of(corpus) if texts is None else texts
-        words = {"texts": [text.decode("utf-8", "replace") for text in held]}
+    held = texts_of(corpus) if texts is None else texts
+    words: dict[str, Any] = {"texts": [text.decode("utf-8", "replace") for text in held]}
     if "coverage-target" in settings.metrics:
         words["target"] = _untold(settings, judged)
     return words
