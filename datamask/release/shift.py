@@ -11,7 +11,7 @@ and less than its 99.9th percentile is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +28,9 @@ BINS = 10
 ROWS = 1_000_000  # of each side that are looked at, evenly drawn
 COLUMNS = ("quality_score", "token_count")
 NAMES = {"quality_score": "quality_score", "token_count": "length", "outcome": "what the filters take"}
+
+
+Compared = tuple[str, Sequence[np.ndarray], str]  # column, counts by bin of old and of new documents, what moved
 
 
 @dataclass(frozen=True)
@@ -57,26 +60,36 @@ def shifts(release: ReleaseFolder, new: Collection[str]) -> list[Shift]:
     now, before = _rows(release, ours), _rows(release, others)
     documents = sum(shards[name]["rows"] for name in ours)
     found = []
+    for column, counts, told in (*_numbers(before, now), *_outcomes(before, now)):
+        if index := stability(*counts):
+            text = (
+                f"{NAMES[column]} of the {documents:,} new documents has shifted (stability index {index:.2f}, {told})"
+            )
+            found.append(Shift(column, index, documents, text))
+    return sorted(found, key=lambda shift: -shift.index)
+
+
+def _numbers(before: pa.Table, now: pa.Table) -> Iterator[Compared]:
+    """Scores and lengths, by the old documents' deciles."""
     for column in COLUMNS:
         old, young = _values(before, column), _values(now, column)
-        if not len(old) or not len(young):
-            continue
-        edges = np.unique(np.quantile(old, np.arange(1, BINS) / BINS))
-        counts = [np.bincount(np.searchsorted(edges, side, "right"), minlength=len(edges) + 1) for side in (old, young)]
-        index = stability(*counts)
-        if index:
-            told = f"mean {old.mean():.4g} → {young.mean():.4g}"
-            found.append(Shift(column, index, documents, _text(column, documents, index, told)))
+        if len(old) and len(young):
+            edges = np.unique(np.quantile(old, np.arange(1, BINS) / BINS))
+            places = [np.searchsorted(edges, side, "right") for side in (old, young)]
+            counts = [np.bincount(place, minlength=len(edges) + 1) for place in places]
+            yield column, counts, f"mean {old.mean():.4g} → {young.mean():.4g}"
+
+
+def _outcomes(before: pa.Table, now: pa.Table) -> Iterator[Compared]:
+    """What the filters took, and what was kept."""
     took = [side["outcome"].value_counts().to_pylist() for side in (before, now)]
     sides = [{each["values"]: each["counts"] for each in side} for side in took]
     names = sorted({name for side in sides for name in side})
-    index = stability(*(np.array([side.get(name, 0) for name in names]) for side in sides))
-    if index:
-        shares = [[side.get(name, 0) / sum(side.values()) for name in names] for side in sides]
-        worst = int(np.argmax(np.abs(np.array(shares[0]) - np.array(shares[1]))))
-        told = f"{names[worst]} {shares[0][worst]:.1%} → {shares[1][worst]:.1%}"
-        found.append(Shift("outcome", index, documents, _text("outcome", documents, index, told)))
-    return sorted(found, key=lambda shift: -shift.index)
+    counts = [np.array([side.get(name, 0) for name in names]) for side in sides]
+    if names:
+        old, new = (each / max(each.sum(), 1) for each in counts)
+        worst = int(np.argmax(np.abs(old - new)))
+        yield "outcome", counts, f"{names[worst]} {old[worst]:.1%} → {new[worst]:.1%}"
 
 
 def stability(before: np.ndarray, now: np.ndarray) -> float:
@@ -91,10 +104,6 @@ def stability(before: np.ndarray, now: np.ndarray) -> float:
     index = float(((q - p) * np.log(q / p)).sum())
     chance = chdtri(len(before) - 1, CHANCE) * (1 / n + 1 / m)
     return index if index > max(SHIFTED, chance) else 0.0
-
-
-def _text(column: str, documents: int, index: float, told: str) -> str:
-    return f"{NAMES[column]} of the {documents:,} new documents has shifted (stability index {index:.2f}, {told})"
 
 
 def _rows(release: ReleaseFolder, shards: Sequence[str]) -> pa.Table:

@@ -172,7 +172,9 @@ def ablate(
             choices[arm.name] = selected
         if not done or pool.share < 1:  # where every seed's pool is the whole corpus, it is judged once
             done.append((pool, choices))
-    rows = [Row(name, _intervals(values)) for name, values in found.items()]
+    rows = []
+    for name, values in found.items():
+        rows.append(Row(name, {column: statistics.interval([each[column] for each in values]) for column in values[0]}))
     rows += [Row(name, {}, why) for name, why in refused.items()]
     judged, limit = _judge(done, targets, set(refused), progress) if targets else (None, 0)
     return Ablation(
@@ -187,10 +189,6 @@ def ablate(
         judged=judged,
         judged_bytes=limit,
     )
-
-
-def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
-    return {name: statistics.interval([value[name] for value in values]) for name in values[0]}
 
 
 def _judge(

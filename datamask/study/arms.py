@@ -59,7 +59,7 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
 def _judged(judged: Judged, limit: int) -> list[Table]:
     against = {contrast.first: contrast for contrast in judged.against}
     rows = [
-        [arm, f"{judged.means[arm]:.4f}", verdicts.interval(against[arm]) if arm in against else "–",
+        [arm, f"{judged.means[arm]:.4f}", against[arm].interval if arm in against else "–",
          against[arm].says if arm in against else "–"]
         for arm in judged.means
     ]  # fmt: skip

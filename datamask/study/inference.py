@@ -19,7 +19,7 @@ residuals' degrees of freedom. Where the draws of two arms belong together (cont
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,11 @@ class Contrast:
     def high(self) -> float:
         """The upper end of the confidence interval."""
         return self.difference + self.half_width
+
+    @property
+    def interval(self) -> str:
+        """The difference and the half of its interval."""
+        return f"{self.difference:+.4f} ± {self.half_width:.4f}"
 
     @property
     def says(self) -> str:
@@ -153,10 +158,7 @@ class Trial:
         """The contrasts named before the run, with Holm's correction over them."""
         found = [self.contrast(first, second) for first, second in contrasts]
         adjusted = holm([contrast.p for contrast in found])
-        return [
-            Contrast(c.first, c.second, c.difference, c.half_width, c.p, c.targets, p)
-            for c, p in zip(found, adjusted, strict=True)
-        ]
+        return [replace(contrast, adjusted=p) for contrast, p in zip(found, adjusted, strict=True)]
 
     def components(self) -> Components:
         """The reference's variance by where it comes from (method of moments, one-way random effects)."""
@@ -237,11 +239,8 @@ def _draw(values: Floats, generator: np.random.Generator) -> Floats:
     if count == 1:
         return np.asarray(centre)
     taken = generator.integers(0, count, values.shape)
-    return np.asarray(centre + _widen(count) * (np.take_along_axis(values, taken, axis=1).mean(axis=1) - centre))
-
-
-def _widen(count: int) -> float:
-    return float(np.sqrt(count / (count - 1))) if count > 1 else 1.0
+    widened = np.sqrt(count / (count - 1))
+    return np.asarray(centre + widened * (np.take_along_axis(values, taken, axis=1).mean(axis=1) - centre))
 
 
 def holm(p: Sequence[float]) -> list[float]:

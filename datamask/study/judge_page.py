@@ -13,13 +13,7 @@ from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
 from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.study.choices import RANDOM
-from datamask.study.inference import Contrast
 from datamask.study.verdict import Finding, Judged
-
-
-def interval(contrast: Contrast) -> str:
-    """A contrast as "difference ± half width"."""
-    return f"{contrast.difference:+.4f} ± {contrast.half_width:.4f}"
 
 
 def lead(found: Finding) -> str:
@@ -53,7 +47,7 @@ def tables(found: Finding) -> list[Table]:
             "Contrasts named before the run",
             ["contrast", "judge", "bits a byte", "p, Holm", "says"],
             [
-                [f"{c.first} − {c.second}", judge.name, interval(c), f"{c.adjusted:.3g}", c.says]
+                [f"{c.first} − {c.second}", judge.name, c.interval, f"{c.adjusted:.3g}", c.says]
                 for judge in found.judges
                 for c in judge.named
             ],
@@ -106,7 +100,7 @@ def _arms(judge: Judged) -> Table:
         [
             arm,
             number(judge.means[arm]),
-            interval(against[arm]) if arm in against else "–",
+            against[arm].interval if arm in against else "–",
             number(judge.answers[arm]),
             number(judge.own.get(arm, float("nan"))),
         ]

@@ -20,7 +20,6 @@ they compare with the coder's and do not depend on the vocabulary.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +30,9 @@ import numpy.typing as npt
 import torch
 
 from datamask.errors import InputError
-from datamask.study.coder import CodedItems
+from datamask.study.coder import CodedItems, mean_bits
 from datamask.study.proxy import END, ProxySettings, batches, build_model, deterministic, loss_of, train_tokenizer
-from datamask.study.targets import BETWEEN, Target
+from datamask.study.targets import BETWEEN, Target, first_rows
 
 CHECKPOINTS = 5
 TOKENIZER_BYTES = 4_000_000
@@ -109,13 +108,10 @@ class Network:
         self.name = f"network, {size.name}"
         self.size = replace(size, model=replace(size.model, device=device))
         self.seed = seed
-        held, some = 0, []
-        for row in np.random.default_rng([seed, 61]).permutation(len(pool)).tolist():
-            if held >= TOKENIZER_BYTES:
-                break
-            some.append(pool[row].decode("utf-8", "replace"))
-            held += len(pool[row])
-        if not held:
+        order = np.random.default_rng([seed, 61]).permutation(len(pool))
+        rows = first_rows(order, list(map(len, pool)), TOKENIZER_BYTES)
+        some = [pool[row].decode("utf-8", "replace") for row in rows]
+        if not any(some):
             raise InputError("the pool holds no text to train a tokenizer on")
         self.tokenizer = train_tokenizer(some, size.model.vocabulary)
         self.trained: list[Trained] = []
@@ -161,9 +157,10 @@ class Network:
         model = None
         for rate in self.size.rates:
             for seed in range(self.size.seeds):
-                model = self._train(blocks, rate, self.seed + seed)
+                start, steps = self._start(self.seed + seed), self._steps(len(blocks))
+                model = self._run(start, blocks, rate, steps, self.seed + seed, falls=True).eval()
                 by_rate.setdefault(rate, []).append({target.name: self._cost(model, target) for target in targets})
-        told = {rate: tuple(_mean(read) for read in reads) for rate, reads in by_rate.items()}
+        told = {rate: tuple(mean_bits(read) for read in reads) for rate, reads in by_rate.items()}
         best = min(told, key=lambda rate: float(np.mean(told[rate])))
         assert model is not None
         self.trained.append(
@@ -206,10 +203,6 @@ class Network:
             self.starts[seed] = {name: value.clone() for name, value in trained.state_dict().items()}
         model.load_state_dict(self.starts[seed])
         return model
-
-    def _train(self, blocks: torch.Tensor, rate: float, seed: int) -> Any:
-        """A model trained on a choice at a rate that falls to nothing; its last checkpoints averaged."""
-        return self._run(self._start(seed), blocks, rate, self._steps(len(blocks)), seed, falls=True).eval()
 
     def _run(self, model: Any, blocks: torch.Tensor, rate: float, steps: int, seed: int, falls: bool) -> Any:
         """AdamW, 5 % warm-up, a constant rate, or one that falls linearly to 0 (arXiv 2502.15938) with averaging."""
@@ -288,13 +281,6 @@ def _add(totals: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.T
     return [a + b for a, b in zip(totals, values, strict=True)] if totals else [value.clone() for value in values]
 
 
-def _mean(read: dict[str, CodedItems]) -> float:
-    return float(np.mean([coded.bits_per_byte for coded in read.values()]))
-
-
 def _average(reads: Sequence[CodedItems]) -> CodedItems:
-    return replace(
-        copy.copy(reads[0]),
-        bits=np.mean([read.bits for read in reads], axis=0),
-        answer_bits=np.mean([read.answer_bits for read in reads], axis=0),
-    )
+    means = {name: np.mean([getattr(read, name) for read in reads], axis=0) for name in ("bits", "answer_bits")}
+    return replace(reads[0], **means)

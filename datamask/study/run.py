@@ -52,26 +52,21 @@ class Judge(Protocol):
     @property
     def name(self) -> str:
         """The judge's name."""
-        ...
 
     @property
     def kind(self) -> str:
         """counts or network."""
-        ...
 
     @property
     def parameters(self) -> int:
         """How many it trains on a choice; 0 if it counts."""
-        ...
 
     @property
     def epochs(self) -> float:
         """How often it reads a choice."""
-        ...
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
         """The code lengths of the targets, by name, after reading the choice."""
-        ...
 
 
 @dataclass(frozen=True)

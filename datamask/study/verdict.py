@@ -151,7 +151,7 @@ def controls(readings: Readings, own: Sequence[str] = ()) -> list[Control]:
             trial = Trial({better: same, worse: readings[worse]}, reference=better, own=own)
             contrast = trial.contrast(worse, better, paired=True)
         passed = contrast.says == "worse"
-        said = f"{worse} against {better}: {_number(contrast)}, {'found' if passed else 'not found'}"
+        said = f"{worse} against {better}: {contrast.interval}, {'found' if passed else 'not found'}"
         found.append(Control(name, passed, said))
     return found
 
@@ -172,10 +172,6 @@ def _random_against_random(readings: Readings, own: Sequence[str]) -> Control:
     return Control("A/A", not_told_apart == pairs, said)
 
 
-def _number(contrast: Contrast) -> str:
-    return f"{contrast.difference:+.4f} ± {contrast.half_width:.4f}"
-
-
 def _verdict(first: str, second: str, judges: Sequence[Judged]) -> Verdict:
     failed = [judge for judge in judges if not judge.passed]
     told: dict[str, list[str]] = {}
@@ -184,7 +180,7 @@ def _verdict(first: str, second: str, judges: Sequence[Judged]) -> Verdict:
     for judge in judges:
         for contrast in judge.named:
             if judge.passed and (contrast.first, contrast.second) == (first, second):
-                told.setdefault(contrast.says, []).append(f"{judge.name} {_number(contrast)}")
+                told.setdefault(contrast.says, []).append(f"{judge.name} {contrast.interval}")
                 kinds.setdefault(contrast.says, set()).add(judge.kind)
                 if judge.reach:
                     reach[judge.name] = judge.reach
