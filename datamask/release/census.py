@@ -23,7 +23,7 @@ from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
-from datamask.release.merge import Conservation, decide, schema_of
+from datamask.release.merge import Conservation, count_values, decide, schema_of
 from datamask.release.quarantine import row_runs
 from datamask.stages import ShardFiles
 
@@ -118,8 +118,7 @@ def _census(
             chosen = batch.filter(pa.array(here > 0))
             if "language" in read:
                 languages_here = batch["language"].take(pa.array(np.repeat(np.arange(len(here)), here)))
-                counts = pc.value_counts(languages_here.drop_null()).to_pylist()
-                languages.update({item["values"]: item["counts"] for item in counts})
+                languages.update(count_values(languages_here.drop_null()))
             if "dump" in read:
                 encoded = chosen["dump"].fill_null("").dictionary_encode()
                 met = [value or None for value in encoded.dictionary.to_pylist()]

@@ -166,18 +166,19 @@ def sum_decisions(decided: pa.Table) -> Conservation:
             values = pc.multiply(values, decided["repeat"].cast(pa.int64()))
         return pc.sum(values).as_py() or 0
 
-    def reasons(what: str) -> Counter[str]:
-        values = decided["reason"].filter(pc.equal(outcome, what))
-        return Counter({item["values"]: item["counts"] for item in pc.value_counts(values).to_pylist()})
-
     return Conservation(
         rows=decided.num_rows,
         selected=pc.sum(selected).as_py() or 0,
         not_selected=pc.sum(pc.equal(outcome, "not_selected")).as_py() or 0,
-        filtered=reasons("filtered"),
-        quarantined=reasons("quarantined"),
+        filtered=count_values(decided["reason"].filter(pc.equal(outcome, "filtered"))),
+        quarantined=count_values(decided["reason"].filter(pc.equal(outcome, "quarantined"))),
         tokens_read=total("token_count"),
         tokens_selected=total("token_count", selected),
         characters_read=total("characters"),
         characters_selected=total("characters", selected),
     )
+
+
+def count_values(values: pa.Array | pa.ChunkedArray) -> Counter[str]:
+    """How often each value occurs."""
+    return Counter({item["values"]: item["counts"] for item in pc.value_counts(values).to_pylist()})

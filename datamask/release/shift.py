@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import chdtri
 
+from datamask.release.merge import count_values
 from datamask.release.release_folder import ReleaseFolder
 
 SHIFTED = 0.25  # Siddiqi, Credit Risk Scorecards (2006)
@@ -82,10 +83,9 @@ def _numbers(before: pa.Table, now: pa.Table) -> Iterator[Compared]:
 
 def _outcomes(before: pa.Table, now: pa.Table) -> Iterator[Compared]:
     """What the filters took, and what was kept."""
-    took = [side["outcome"].value_counts().to_pylist() for side in (before, now)]
-    sides = [{each["values"]: each["counts"] for each in side} for side in took]
+    sides = [count_values(side["outcome"]) for side in (before, now)]
     names = sorted({name for side in sides for name in side})
-    counts = [np.array([side.get(name, 0) for name in names]) for side in sides]
+    counts = [np.array([side[name] for name in names]) for side in sides]
     if names:
         old, new = (each / max(each.sum(), 1) for each in counts)
         worst = int(np.argmax(np.abs(old - new)))

@@ -36,7 +36,7 @@ from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
 from datamask.release.holding import forgotten_rows
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import REPEAT, Conservation, schema_of, sum_decisions
+from datamask.release.merge import REPEAT, Conservation, count_values, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
@@ -259,8 +259,7 @@ def _check_rows(
                 insert(connection, "published", batch.select(["shard", "chunk_id"]))
                 found.rows += batch.num_rows
                 if named:
-                    counts = pc.value_counts(batch["language"].drop_null()).to_pylist()
-                    languages.update({item["values"]: item["counts"] for item in counts})
+                    languages.update(count_values(batch["language"].drop_null()))
         except DamagedFileError as error:
             found.problems.append(str(error))
     if held and personal != {name: count for name, count in manifest["personal"].items() if count or name in personal}:
@@ -303,11 +302,11 @@ def _check_rows(
         whole.add(actual)
         if problem := _unlike(recorded, actual):
             found.problems.append(f"conservation of shard {shard}: {problem}")
-        selected = decisions.filter(pc.equal(decisions["outcome"], "selected"))
-        for what, table, expected in (
-            ("data files", "published", selected),
-            ("quarantine", "quarantined", decisions.filter(pc.equal(decisions["outcome"], "quarantined"))),
+        for what, table, outcome in (
+            ("data files", "published", "selected"),
+            ("quarantine", "quarantined", "quarantined"),
         ):
+            expected = decisions.filter(pc.equal(decisions["outcome"], outcome))
             times = expected["repeat"] if rows_repeat and what == "data files" else pa.repeat(1, expected.num_rows)
             wanted = expected.select(["chunk_id"]).append_column("times", times)
             if problem := _other_rows(connection, table, shard, wanted):
