@@ -157,8 +157,7 @@ class Network:
         model = None
         for rate in self.size.rates:
             for seed in range(self.size.seeds):
-                start, steps = self._start(self.seed + seed), self._steps(len(blocks))
-                model = self._run(start, blocks, rate, steps, self.seed + seed, falls=True).eval()
+                model = self._train(blocks, rate, self.seed + seed)
                 by_rate.setdefault(rate, []).append({target.name: self._cost(model, target) for target in targets})
         told = {rate: tuple(mean_bits(read) for read in reads) for rate, reads in by_rate.items()}
         best = min(told, key=lambda rate: float(np.mean(told[rate])))
@@ -203,6 +202,10 @@ class Network:
             self.starts[seed] = {name: value.clone() for name, value in trained.state_dict().items()}
         model.load_state_dict(self.starts[seed])
         return model
+
+    def _train(self, blocks: torch.Tensor, rate: float, seed: int) -> Any:
+        """A model trained on a choice at a rate that falls to nothing; its last checkpoints averaged."""
+        return self._run(self._start(seed), blocks, rate, self._steps(len(blocks)), seed, falls=True).eval()
 
     def _run(self, model: Any, blocks: torch.Tensor, rate: float, steps: int, seed: int, falls: bool) -> Any:
         """AdamW, 5 % warm-up, a constant rate, or one that falls linearly to 0 (arXiv 2502.15938) with averaging."""
