@@ -267,7 +267,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=35,
+            version=36,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=200,

@@ -19,7 +19,7 @@ from datamask.config import Config, Quota, Select
 from datamask.filter import connected, decisions, duplicates
 from datamask.filter.duplicates import find_duplicates
 from datamask.maps import Mapper, here
-from datamask.selection import budget_cuts, groups, moment_rounds
+from datamask.selection import budget_cuts, groups, moment_rounds, price_rounds
 from datamask.selection.cover import cover_shards as covering
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
@@ -93,7 +93,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
-    monkeypatch.setattr(covering, "LIMITED", 2000)
+    monkeypatch.setattr(price_rounds, "LIMITED", 2000)
     config = Config(select=settings_of(select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
 

@@ -11,8 +11,9 @@ terminate    whether another step would not help
 postprocess  the mask, its exact objective, and a bound for all documents
 
 A metric takes part by its state, a sum over documents: one number an atom (`cover.solve`, `cover.cover_shards`), d or
-d² numbers (`solvers.relaxation`, `moment_rounds`). Documents that are fixed, as in a refresh, are part of the
-state (`selection.extension`); documents that are repeated are copies (`cover.solve`). A kind of step is such a class
+d² numbers (`solvers.relaxation`, `moment_rounds`). In groups both go on alike (`price_rounds`). Documents that are
+fixed, as in a refresh, are part of the state (`selection.extension`); documents that are repeated are copies
+(`cover.solve`). A kind of step is such a class
 too, as in optimistix: spectral steps where the state is a matrix (`solvers.ascent`), Newton's where it is a vector
 (`solvers.newton`), accelerated ones for coverage and for metrics of one's own (`cover.tangent`).
 """

@@ -32,8 +32,9 @@ from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection import stage
 from datamask.selection.candidates import CandidateGroup
-from datamask.selection.cover.cover_shards import JOINT_NUMBERS, SOFT, CoverRounds, can_cover, solve_fractions
+from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover, solve_fractions
 from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
+from datamask.selection.price_rounds import SOFT
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -280,7 +281,7 @@ class StandingRounds(CoverRounds):
         if self.nothing:
             state, spent = self.state_of("stays", self.stays), self.spent_before
         else:
-            posed = self.part("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
+            posed = self.pose("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
             try:
                 [solved] = self.maps(solve_fractions, self.state, [posed])
                 mask, state = self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))

@@ -71,6 +71,7 @@ class Round:
     name: str = ""
     size: float = 0.0  # the budget
     terms: Sequence[Term] = ()  # of quality
+    slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
     @property
     def settings(self) -> ResolvedSelect:
@@ -143,6 +144,7 @@ class Undecided:
     taken: Sequence[Handed]  # what each group tells of them, and of the others that are selected
     linear: np.ndarray  # (m,) their scaled quality
     limits: Limits  # what the others leave of them
+    p: np.ndarray | None = None  # (m,) the start
 
     @property
     def offset(self) -> float:
@@ -166,7 +168,7 @@ class GroupDriver(Iteration[ShardedSelection]):
     :raises UndecidedTooFew: of `run`: see there.
     """
 
-    read: Any  # the map that reads the undecided of a group
+    read_undecided: Any  # the map that reads a group's documents `at`, and sums those `inside`
     state: Any  # of the rounds
     terms: Sequence[Term]  # of quality
     diversity: Sequence[Term]
@@ -394,10 +396,10 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
         """What the groups tell of the documents `at`, and of those `inside`: see `nearest`."""
-        return self.maps(type(self).read, replace(self.state, name=name), self.given(fixed), self.rows)
+        return self.maps(type(self).read_undecided, replace(self.state, name=name), self.given(fixed), self.rows)
 
-    def pose(self, name: str, near: Nearest) -> Undecided:
-        """Makes these documents the undecided ones.
+    def pose(self, name: str, near: Nearest, start: np.ndarray | None) -> Undecided:
+        """Makes these documents the undecided ones. start: (m,) their first p.
 
         :raises UndecidedTooFew: they cannot meet the limits.
         """
@@ -407,28 +409,13 @@ class GroupDriver(Iteration[ShardedSelection]):
         if not left.fits():
             raise UndecidedTooFew
         linear = picked((self.state.linear(group.shard) for group in self.groups), near.at)
-        return Undecided(self.take(name, near.fixed), linear, left)
+        return Undecided(self.take(name, near.fixed), linear, left, start)
 
     def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
         """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
         found = self.fixed[place].read("inside")[0].astype(values.dtype)
         found[self.index[place]] = values[self.starts[place] : self.starts[place + 1]]
         return found
-
-    def check_near(self, off: float, undecided: int, room: str) -> None:
-        """:raises UndecidedTooFew: the fractional optimum is far below its bound, by this share of the objective's
-        span, and not all documents were undecided."""
-        if off > UNSOLVED and undecided < self.count:
-            raise UndecidedTooFew(
-                f"{self.settings.metric} by groups: room={room} holds {undecided:,} undecided documents of "
-                f"{self.count:,} at a time, too few: after {self.done} solves the optimum may lie {off:.0%} of the "
-                "objective's span higher. Pass a greater room, or solve the corpus as one problem"
-            )
-
-    def check_limits(self, mask: np.ndarray) -> None:
-        """:raises UndecidedTooFew: this mask (m,) of the undecided breaks a limit."""
-        if broken := self.own.broken(self.spent + self.own.spent(mask)):
-            raise UndecidedTooFew(broken[0])
 
     def finish(
         self,

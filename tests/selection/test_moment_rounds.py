@@ -12,6 +12,7 @@ import torch
 from datamask.config import Config, Quota, Select, resolve
 from datamask.selection import groups
 from datamask.selection import moment_rounds as rounds
+from datamask.selection import price_rounds as driver
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.groups import ShardedSelection, UndecidedTooFew
@@ -99,41 +100,47 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 
     twice = reached()
     assert twice > 0.99 * best
-    monkeypatch.setattr(rounds, "SOLVES", 1)
+    monkeypatch.setattr(rounds.MomentRounds, "descended", True)
+    monkeypatch.setattr(driver, "SOLVES", 1)
     assert reached() < twice
 
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("noise", [0.3, 0.03])
-def test_an_optimum_far_below_its_bound_is_refused(metric: str, noise: float, monkeypatch) -> None:
-    """Documents of a language have nearly one price: after each solve other languages are above the cut."""
+def test_documents_of_nearly_one_price_are_chosen_in_their_shares(metric: str, noise: float, monkeypatch) -> None:
+    """Those of a language: without the descent other languages are above the cut after each solve, which is told."""
     generator = np.random.default_rng(3)
-    topic = generator.integers(0, 17, 20_000)
-    features = generator.standard_normal((17, WIDTH))[topic] + noise * generator.standard_normal((20_000, WIDTH))
-    quality = 0.9 + 0.1 * generator.random(20_000)
-    data = features.astype(np.float16), quality, np.ones(20_000), topic
+    topic = generator.integers(0, 17, 8000)
+    features = generator.standard_normal((17, WIDTH))[topic] + noise * generator.standard_normal((8000, WIDTH))
+    quality = 0.9 + 0.1 * generator.random(8000)
+    data = features.astype(np.float16), quality, np.ones(8000), topic
     monkeypatch.setattr(rounds, "SAMPLE", 400)
     parts = shards(data, np.argsort(topic, kind="stable"), 20)
+    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=800)
+    assert found.facts["gap"] < 0.001
+    monkeypatch.setattr(rounds.MomentRounds, "descended", True)
+    monkeypatch.setattr(driver, "SOLVES", 2)
+    monkeypatch.setattr(driver, "SHORTER", ())
     with pytest.raises(UndecidedTooFew, match="as one problem"):
-        run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=2000)
-    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=20_000)
+        run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=800)
+    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=8000)
     assert found.facts["gap"] < 0.05
 
 
 def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     data = documents(5000, seed=7)
-    posed, solve_undecided = [], rounds.solve_undecided
+    posed, solve_fractions = [], rounds.solve_fractions
 
     def solve(state, problem):
         posed.append(len(problem.linear))
-        return solve_undecided(state, problem)
+        return solve_fractions(state, problem)
 
-    monkeypatch.setattr(rounds, "solve_undecided", solve)
+    monkeypatch.setattr(rounds.MomentRounds, "solve_fractions", solve)
     made, _ = shards(data, np.arange(5000), 3)
     settings = Select(select_ratio=0.1, algorithm="pairwise")
     found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=1000 * 2 * WIDTH).run()
     assert sum(each.read("selected")[0].sum() for each in found.decided) == 500
-    assert posed == [1000] * rounds.SOLVES
+    assert posed and set(posed) == {1000}
 
 
 def test_bound_covers_the_joint_solution():
@@ -211,7 +218,8 @@ def test_the_sample_does_not_depend_on_the_shards(monkeypatch, tmp_path):
         with pytest.raises(UndecidedTooFew):
             rounds.MomentRounds(shards(data, rows, count)[0], config, str(tmp_path / str(number))).run()
     whole, parted, other = learned
-    assert all(np.array_equal(one, another) for one, another in zip(whole, parted, strict=True))
+    assert all(np.array_equal(one, another) for one, another in zip(whole[:2], parted[:2], strict=True))
+    assert np.array_equal(whole[2].weights, parted[2].weights)
     assert len(whole[0]) == 300 and not np.array_equal(whole[0], other[0])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import reduce
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -73,6 +73,35 @@ class StateMetric(Protocol):
     @abstractmethod
     def inside(self, state: np.ndarray) -> bool:
         """Whether D is defined there (an extrapolated state may not be)."""
+
+
+class Slopes(NamedTuple):
+    """Where a descent in the slope of a state begins: (j,) each, of the j numbers of the state that D depends on."""
+
+    used: np.ndarray  # (J,) bool: which these are
+    first: np.ndarray  # the slope at the state
+    unit: np.ndarray  # in which the second derivatives of D's conjugate are alike there
+    least: np.ndarray  # what the slope must not fall below
+
+
+class SummedState(Protocol):
+    """A concave function of a state (J,), whose documents are elsewhere."""
+
+    @abstractmethod
+    def of_state(self, state: np.ndarray) -> float:
+        """Its value."""
+
+    @abstractmethod
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """(J,) its gradient."""
+
+    @abstractmethod
+    def slopes_from(self, state: np.ndarray) -> Slopes:
+        """What a descent from this state begins with."""
+
+    @abstractmethod
+    def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
+        """The state (J,) with this gradient, (j,) of the numbers that are `used`."""
 
 
 class MaskState:

@@ -16,10 +16,13 @@ import numpy as np
 
 from datamask.selection.cover.atoms import AtomRows, Atoms, make_atoms
 from datamask.selection.cover.compiled import SMALLEST, Curves
-from datamask.selection.metrics.base import MixtureMetric
+from datamask.selection.metrics.base import MixtureMetric, Slopes
 
 if TYPE_CHECKING:
     from datamask.config import ResolvedSelect
+
+FLATTEST = 1e-6  # least slope at which a descent begins, as a share of the greatest; saturated words have none
+LEAST_SLOPE = 1e-3  # in a descent a slope stays above this share of the first one
 
 
 def levels(state: np.ndarray, smooth: np.ndarray, curves: Curves) -> np.ndarray:
@@ -183,8 +186,13 @@ class SummedCoverage(CurvedSum):
         """The same by shorter rows: without the atoms of no weight, which are other parts' atoms."""
         return replace(self, rows=self.rows.within(self.t > 0))
 
+    def slopes_from(self, state: np.ndarray) -> Slopes:
+        used = self.t > 0
+        first = self.slope(state)[used]
+        first = np.maximum(first, FLATTEST * first.max(initial=0.0))
+        return Slopes(used, first, first / np.sqrt(self.t[used]), LEAST_SLOPE * first)
+
     def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
-        """The state (J,) with this gradient: its numbers at the atoms that are `used` (t > 0), (J,) bool."""
         found, bend = self.mean.copy(), int(used[: self.curves.bend].sum())
         curves = self.curves._replace(bend=bend)
         found[used] = at_slope(self.t[used], slope / (1 - self.alpha), self.smooth[used], curves) / (1 - self.alpha)

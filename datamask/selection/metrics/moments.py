@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import torch
 
 from datamask.errors import InputError
-from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.base import MomentMetric, Slopes
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.problem import Term
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
 RESOLVED = 4.0  # least deviation of a column, in units in the last place of its root mean square
@@ -179,6 +186,55 @@ class DiSF(MomentMetric):
         deviation = (covariance.diagonal().clamp(min=0) + EPSILON).sqrt()
         correlation = (covariance / torch.outer(deviation, deviation)).fill_diagonal_(0)
         return -UNIT * float(correlation.square().sum())
+
+
+@dataclass(frozen=True, eq=False)
+class SummedMoments:
+    """A weighted sum of moment metrics as a `base.SummedState`: −Σ_m scale_m ‖s_m‖².
+
+    The state (J,) has the moments' numbers, in shares of the budget, one after the other.
+    """
+
+    scales: Sequence[float] = ()  # the metrics' units included
+    shapes: Sequence[tuple[int, ...]] = ()
+
+    @classmethod
+    def of(cls, terms: Sequence[Term]) -> SummedMoments:
+        """The sum of these terms that are of such metrics."""
+        metrics = [(term.scale, term.metric) for term in terms if isinstance(term.metric, MomentMetric)]
+        shapes = [(metric.pool.dimensions,) * (1 if metric.vector else 2) for _, metric in metrics]
+        return cls([scale * metric.unit for scale, metric in metrics], shapes)
+
+    @property
+    def factors(self) -> np.ndarray:
+        """(J,) the scale of each number's moment."""
+        return np.repeat(self.scales, [math.prod(shape) for shape in self.shapes])
+
+    def split(self, state: np.ndarray) -> list[torch.Tensor]:
+        """The moments."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        parts = zip(np.split(state, ends), self.shapes, strict=True)
+        return [torch.from_numpy(part.reshape(shape)) for part, shape in parts]
+
+    def flat(self, moments: Iterable[torch.Tensor]) -> np.ndarray:
+        """(J,) float64: the state of these moments."""
+        return np.concatenate([np.zeros(0), *(moment.double().cpu().numpy().ravel() for moment in moments)])
+
+    def of_state(self, state: np.ndarray) -> float:
+        return -float(self.factors @ np.square(state))
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        return -2 * self.factors * state
+
+    def slopes_from(self, state: np.ndarray) -> Slopes:
+        used = self.factors > 0
+        unit = np.sqrt(2 * self.factors[used])
+        return Slopes(used, self.slope(state)[used], unit, np.full(len(unit), -np.inf))
+
+    def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(used))
+        found[used] = -slope / (2 * self.factors[used])
+        return found
 
 
 def whiten(rows: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from datamask.config import Config, Quota, resolve
 from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import extend_prices, groups, learn_prices, mask_shard, stage
+from datamask.selection import price_rounds as driver
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover import atoms
@@ -182,7 +183,7 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    for module, name in ((rounds, "ACCURACY"), (groups, "UNSOLVED"), (rounds, "UNDECIDED")):
+    for module, name in ((driver, "ACCURACY"), (groups, "UNSOLVED"), (rounds, "UNDECIDED")):
         monkeypatch.setattr(module, name, 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
@@ -205,10 +206,12 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
     posed = []
     solve_one = rounds.solve_fractions
     monkeypatch.setattr(
-        rounds, "solve_fractions", lambda state, part: posed.append(len(part.linear)) or solve_one(state, part)
+        rounds.CoverRounds,
+        "solve_fractions",
+        lambda state, part: posed.append(len(part.linear)) or solve_one(state, part),
     )
     monkeypatch.setattr(rounds.CoverRounds, "descend", lambda rounds, at: at * np.where(np.arange(len(at)) % 2, 3, 0))
-    monkeypatch.setattr(rounds, "SHORTER", ())
+    monkeypatch.setattr(driver, "SHORTER", ())
     monkeypatch.setattr(rounds, "FEW", 20)
     found, mask = by_rounds(whole, order, 7, settings, tmp_path / "grown")
     assert mask.sum() == 200 and posed[0] < 60 < 2000 == posed[-1]

@@ -1,0 +1,259 @@
+"""The rounds of a corpus in groups: the driver of every metric whose state is a sum over documents.
+
+    begin      documents are priced at a first state, to which `descend` comes by quasi-Newton steps. Each is a pass
+               over all documents: their prices, and the sums of those above a soft cut. A price needs the state alone,
+               and one number a document comes back. Prices at any state give a bound for the whole corpus
+    step       the undecided, whose price is near the cut, are solved by one worker with the others fixed. The solution
+               is a new state, at which all are priced again
+    terminate  whether the bound is near
+    postprocess  one search for a mask among the undecided
+
+A subclass lays the corpus out, says its terms, and has the maps (`cover.cover_shards`, `moment_rounds`). A fractional
+optimum over a state of J numbers has at most J + 1 fractional documents, so the undecided that one worker can hold are
+enough for corpora of any size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import Bounds, minimize
+
+from datamask.maps import Handed
+from datamask.selection import groups
+from datamask.selection.cover.solve import ACCURACY
+from datamask.selection.metrics.base import SummedState
+from datamask.selection.problem.feasible import Feasible
+
+LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
+# The descent's cut is soft: a document counts by the logistic function of its distance from the cut. SOFT are the
+# widths of the cut in turn, as shares of the objective's span. With a sharp cut the bound of 1.4 M documents was
+# still far above every choice after 60 passes, where a soft one came within .006 of one. A width has done its work
+# after TURNS passes, or when the divergence of the two states is below this share, ENOUGH, of it; the descent, when a
+# choice is within NEAR of the bound.
+SOFT, TURNS, ENOUGH, NEAR = (0.3, 0.1, 0.03, 0.01), 25, 0.25, 0.005
+FINE = 0.1  # the first step assumes that the bound is 1 / FINE² times as stiff as its conjugate part
+SOLVES = 8  # solves of the undecided at most
+LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M long texts were .8 % off after one
+# A solve may move other documents' prices past the cut. Then the solve's state and these shares of the way to it are
+# tried, and the state of the least bound says which documents are undecided. Whole steps alone diverge in a small room.
+SHORTER = (0.5, 0.25, 0.1, 0.03)
+
+
+class Fractions(NamedTuple):
+    """The fractional optimum of the undecided."""
+
+    p: np.ndarray  # (m,)
+    state: np.ndarray  # (J,) of the whole corpus
+    value: float
+
+
+class Priced(NamedTuple):
+    """Every document's price at a state, per unit of the budget and times size."""
+
+    prices: Callable[[], Iterator[np.ndarray]]  # (n,) of each group
+    reduced: groups.ReducedPrices
+    bound: float  # of the tangent plane, for the whole corpus
+
+
+class _Enough(Exception):
+    """The descent need not go on."""
+
+
+class _Reached(NamedTuple):
+    """A bound, and the point at which it was found."""
+
+    bound: float
+    at: np.ndarray
+
+
+class Rounds(groups.GroupDriver):
+    """The driver of groups by prices at states (J,).
+
+    Its maps: `price_group` hands on a group's prices (n,) at each of `Round.slopes`, `price_<number>`. One worker
+    solves the undecided (`solve_fractions`). `search_mask` is given these with their fractional optimum as p, its
+    prices (m,) and how many others are selected, and finds the best mask (m,) with the corpus's state (J,).
+    """
+
+    price_group: Any
+    solve_fractions: Any
+    search_mask: Any
+    joint: SummedState  # diversity's part of the objective
+    objective_span: float
+    numbers: int  # that all documents take of the room
+    lengths: Callable[[], Iterator[np.ndarray]]  # (n,) of each group, what each document takes of it
+    room: int
+    greatest_room: int  # where it may grow if it holds too few
+    descended = True  # whether the first state is that of a descent; else it is made where solves do not come near
+    answers: Feasible | None = None  # of the documents that the limits' prices are learned on
+    room_words = "{:,}"  # a room in words
+
+    @abstractmethod
+    def finished(
+        self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
+    ) -> groups.ShardedSelection:
+        """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
+
+    def begin(self, at: np.ndarray) -> None:
+        """Prices all documents at the first state (J,)."""
+        self.base, [self.best] = at, self.price(f"at-{self.done}", at)
+        self.priced = self.best  # at the last solve's optimum
+        self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
+        self.grown = False  # whether the room is the greatest, as the first one held too few
+        self.solves, self.steps = 0, SOLVES + LARGE_SOLVES  # with this room; in all, at most
+        self.nearer = True  # whether the last solve lowered the bound
+
+    def step(self) -> None:
+        """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
+        near = self.nearest(f"{self.done}", self.best.reduced, self.lengths, self.room)
+        self.posed_last = self.pose(f"{self.done}", near, np.concatenate(self.first_p(near)))
+        [self.solved] = self.maps(type(self).solve_fractions, self.state, [self.posed_last])
+        self.p, self.solves = self.solved.p, self.solves + 1
+        states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in SHORTER)]
+        prices = self.price(f"{self.done + 1}", *states)
+        least = min(range(len(prices)), key=lambda place: prices[place].bound)
+        self.nearer, self.priced = prices[least].bound < self.best.bound, prices[0]
+        if self.nearer:
+            self.best, self.base = prices[least], states[least]
+        self.note({"objective": self.solved.value, "upper_bound": self.best.bound})
+
+    @property
+    def off(self) -> float:
+        """How far the fractional optimum may lie below the best one, as a share of the objective's span."""
+        return (self.best.bound - self.solved.value) / self.objective_span
+
+    def terminate(self) -> bool:
+        """Whether the bound is near, or a step would solve the same undecided again and no greater room is left."""
+        if not self.done:
+            return False
+        if self.off <= ACCURACY or len(self.p) == self.count:
+            return True
+        most = LARGE_SOLVES if self.grown or not self.descended else SOLVES
+        if self.solves == most or not self.nearer:
+            if not self.descended and self.off > NEAR:
+                self.descended = True
+                self.begin(self.descend(self.base))
+                return False
+            if self.off <= groups.UNSOLVED or self.room == self.greatest_room:
+                return True
+            self.room, self.grown, self.solves = self.greatest_room, True, 0
+        return False
+
+    def check_optimum(self) -> None:
+        """:raises UndecidedTooFew: the fractional optimum is far below its bound, and not all were undecided."""
+        if self.off > groups.UNSOLVED and len(self.p) < self.count:
+            raise groups.UndecidedTooFew(
+                f"{self.settings.metric} by groups: room={self.room_words.format(self.room)} holds {len(self.p):,} "
+                f"undecided documents of {self.count:,} at a time, too few: after {self.done} solves the optimum may "
+                f"lie {self.off:.0%} of the objective's span higher. Pass a greater room, or solve the corpus as one "
+                "problem"
+            )
+
+    def postprocess(self) -> groups.ShardedSelection:
+        """The mask, searched among the undecided."""
+        self.check_optimum()
+        mask, state = self.search(replace(self.posed_last, p=self.p), self.priced)
+        return self.finished(lambda place: self.of_group(place, mask), self.relaxed_of, state)
+
+    def descend(self, at: np.ndarray, widths: Sequence[float] = SOFT) -> np.ndarray:
+        """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound, softened.
+
+        The bound is convex in the slope y = ∂f / ∂state: the conjugate of the metric, and the most that documents at
+        their prices, linear in y, can give. Its gradient is the state of the documents above the cut less the one of
+        which y is the slope. With a soft cut it has a second derivative, and the documents count in fractions.
+        """
+        used, first, unit, lowest = self.joint.slopes_from(at)
+        if not used.any() or self.numbers <= self.room:
+            return at  # prices are the same at all states, or all documents are solved at once
+        unit = FINE * unit
+        span, passed = self.objective_span, itertools.count()
+        least, most = _Reached(np.inf, at), -np.inf  # the least bound, and the greatest value of a choice
+        now = _Reached(np.inf, first / unit)  # the least softened bound of this width
+
+        def bound(scaled: np.ndarray, width: float) -> tuple[float, np.ndarray]:
+            nonlocal least, most, now
+            number, state = next(passed), self.joint.at_slope(scaled * unit, used)
+            [priced], slope = self.price(f"descent-{number}", state), self.joint.slope(state)
+            soft = self.soften(f"descent-{number}", priced.reduced, width * span)
+            own = self.state_of(f"descent-{number}", soft.fixed)
+            conjugate, mine = (self.joint.of_state(each) - float(slope @ each) for each in (state, own))
+            softened = conjugate + soft.most / self.size
+            most = max(most, mine + soft.worth / self.size)
+            least = min(least, _Reached(priced.bound, state), key=lambda each: each.bound)
+            now = min(now, _Reached(softened, scaled), key=lambda each: each.bound)
+            if conjugate - mine < ENOUGH * width * span or least.bound - most < NEAR * span:
+                raise _Enough
+            return softened / span, (own - state)[used] * unit / span
+
+        options = {"maxfun": TURNS, "maxcor": TURNS, "ftol": 0, "gtol": 0}
+        for width in widths:
+            start, now = now.at, _Reached(np.inf, now.at)
+            with contextlib.suppress(_Enough):
+                bounds = Bounds(lowest / unit)
+                minimize(bound, start, width, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+            if least.bound - most < NEAR * span:
+                break
+        return least.at
+
+    def state_of(self, name: str, fixed: Sequence[Handed]) -> np.ndarray:
+        """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
+        return groups.sum_groups(self.take(name, fixed), "state")
+
+    # ------------------------------------------------------------ prices
+
+    def price(self, name: str, *states: np.ndarray) -> list[Priced]:
+        """Prices every document at each of these states (J,)."""
+        slopes = [self.joint.slope(state) for state in states]
+        found = self.maps(type(self).price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
+        priced = []
+        for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
+            prices = self.column(found, f"price_{place}")
+            reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
+            bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
+            priced.append(Priced(prices, reduced, bound))
+        return priced
+
+    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> np.ndarray:
+        """(R,) the limits' dual prices, from the documents with the least hashes."""
+        if not self.limits.whole:
+            return np.zeros(0)
+        if self.answers is None:
+            self.pricing = self.sample(LIMITED, self.ones)
+            limits = self.limits_at(self.pricing)
+            share = float(limits.weights.sum()) / self.total
+            self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
+        some = groups.picked(prices(), self.pricing)
+        return self.answers.answer(torch.from_numpy(some))[1].multipliers
+
+    # ------------------------------------------------------------ the undecided
+
+    def first_p(self, near: groups.Nearest) -> list[np.ndarray]:
+        """(m,) of each group: the first p of these documents: the last optimum, or at first which are above the cut."""
+        if len(self.p):
+            return [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
+        return [above.astype(np.float64) for above in near.above]
+
+    def relaxed_of(self, place: int) -> np.ndarray:
+        """(n,) the fractional optimum of a group's documents, as the last solve found it."""
+        return self.of_group(place, self.p)
+
+    def search(self, posed: groups.Undecided, priced: Priced) -> tuple[np.ndarray, np.ndarray]:
+        """The mask (m,) of the problem that was posed last, whose fractional optimum is its p, and the corpus's state.
+
+        priced: at that optimum.
+
+        :raises UndecidedTooFew: it breaks a limit.
+        """
+        price = groups.picked(priced.prices(), self.index)
+        beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
+        [(mask, state)] = self.maps(type(self).search_mask, self.state, [(posed, price, beside_it)])
+        if broken := self.own.broken(self.spent + self.own.spent(mask)):
+            raise groups.UndecidedTooFew(broken[0])
+        return mask, state
