@@ -1,6 +1,6 @@
 """Personal data in what is published: found, counted, and replaced or left and counted (`release.personal`).
 
-    text, counts = replaced("Write to me@site.org.", Rules.of(config.release))
+    text, counts = replaced("Write to me@site.org.", PersonalRules.of(config.release))
 
 E-mail and public IP addresses by FineWeb's rules (Penedo et al., arXiv 2406.17557; datatrove's PIIFormatter), replaced
 by addresses that belong to nobody, in turn within a document (FineWeb: from one document to the next, so that its text

@@ -1,6 +1,6 @@
 """What the page shows, as plain bounded data: computed once from the stages' files, stored as report.json.
 
-    findings = find(all_files, config, certificate, stages)
+    findings = find_findings(all_files, config, certificate, stages)
     findings.arms[-1]["vendi"], findings.certificate["gap"]
 
 Arms are always compared at the same size: `pool` and `random` are samples as large as the selection, `top-quality`

@@ -1,7 +1,7 @@
 """What the choice covers badly: words and word pairs of which it holds less, or more, than it should.
 
-    drawn, reference = draw(arms, candidates, generator)       # rows whose texts are needed
-    found = words(texts, weights, drawn, reference, "selected", target)
+    drawn, reference = draw_rows(arms, candidates, generator)       # rows whose texts are needed
+    found = uncovered_words(texts, weights, drawn, reference, "selected", target)
 
 t is what the candidates hold (or the target's texts, where the run has one), c what the choice holds, each the mean of
 the documents' own shares. A word that is lacking stands in t·log(t/c), one of too much in c·log(c/t): their sums over

@@ -1,6 +1,6 @@
 """The training-free judge: what targets cost in bits, coded by PPMd after it has read a choice.
 
-    read = code(cut(texts, 4_600_000), targets)          # about 1.5 s for 6.5 MB of choice and 8 targets
+    read = code_targets(cut_texts(texts, 4_600_000), targets)  # about 1.5 s for 6.5 MB of choice and 8 targets
     read["arc_easy"].bits_per_byte, mean_bits(read)
 
 PPMd (prediction by partial matching, variant H of D. Shkarin, "PPM: one step to practicality", DCC 2002; `pyppmd`) is

@@ -1,7 +1,7 @@
 """The judge that trains: a small Llama on each choice, alike in everything but the choice, and what targets cost it.
 
     judge = Network(Size.small(), pool_texts, before=other_texts)
-    read = judge.read(cut(texts, 4_600_000), targets)
+    read = judge.read(cut_texts(texts, 4_600_000), targets)
     read["arc_easy"].bits_per_byte, judge.trained[-1]     # and what each rate and seed gave
 
 All choices have the same bytes, the same tokenizer (byte-level BPE, trained on the pool), and for each seed the same

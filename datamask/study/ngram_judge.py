@@ -1,6 +1,6 @@
 """The judge of words alone: what a target's words cost, each given the one before it, by a choice's counts.
 
-    read = Ngrams().read(cut(texts, 4_600_000), targets)
+    read = Ngrams().read(cut_texts(texts, 4_600_000), targets)
     read["arc_easy"].bits_per_byte
 
 Words are hashed into BUCKETS. A word costs its cross-entropy under the choice's pairs, interpolated with its words by

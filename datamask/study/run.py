@@ -1,6 +1,6 @@
 """A study of one embedded corpus: resampled pools, the arms' choices, and every judge on all of them.
 
-    finding = study("out/real", ["tasks/*.jsonl.gz"], Settings(pools=5))
+    finding = run_study("out/real", ["tasks/*.jsonl.gz"], Settings(pools=5))
     finding.verdicts[0].says
 
 The default arm is the corpus's own settings; beside it stand random draws, top-quality and SemDeDup at the same budget,

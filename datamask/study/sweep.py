@@ -1,6 +1,6 @@
 """The balance of quality and diversity: the whole front for λ from 0 to 1, with a certificate at each point.
 
-front = sweep(load_corpus("out/real", 100_000), lambdas=np.linspace(0, 1, 11))
+front = sweep_lambdas(load_corpus("out/real", 100_000), np.linspace(0, 1, 11))
 front.points[front.knee].lamb
 
 One pool, one calibration, one set of prepared vectors; λ goes down from 1, where the answer is known, and each begins

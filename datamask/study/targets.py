@@ -2,7 +2,7 @@
 
     targets = read_targets(["tasks/arc_easy.jsonl.gz", "notes.txt"])
     targets[0].items[0].question, targets[0].items[0].answer      # bytes
-    cut(texts, 4_600_000)                                         # the choice's bytes, exactly so many
+    cut_texts(texts, 4_600_000)                                   # the choice's bytes, exactly so many
 
 A target is JSON lines with `question` and `answer` (or `text`), or plain text, whose items are its paragraphs, joined
 up to PASSAGE bytes. Packed files (.gz, .bz2, .xz, .zst) are read as they are.

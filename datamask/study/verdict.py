@@ -1,6 +1,6 @@
 """From readings to a verdict: controls, then the contrasts named before the run, then both kinds of judge.
 
-    finding = conclude({"coder": Heard("counts", readings)}, named=[("default", "random")])
+    finding = conclude({"coder": JudgeReadings("counts", readings)}, named=[("default", "random")])
     finding.verdicts[0].says                             # better, worse, not told apart, or no verdict
 
 A judge is heard only if it passes its controls: random draws must not differ from each other (A/A), and words out of
