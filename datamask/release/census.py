@@ -5,20 +5,20 @@ Of a shard stay a decisions file in the release and an array file between the ro
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from datamask import storage
-from datamask.corpus.plan import Part, part_from_json
+from datamask.corpus.plan import Part
 from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
@@ -40,10 +40,12 @@ class ShardDecided:
     conservation: Conservation
     decisions: WrittenFile
     sources: tuple[Part, ...]
-    selection: str  # file of the selected rows' chunk_id, dump (place in `dump_values`) and bytes of text
-    dump_values: tuple[str | None, ...]
-    dumps: Mapping[str | None, int]  # selected rows
+    selection: str  # file of the selected rows' chunk_id, dump (place in `dumps`) and bytes of text
+    dumps: tuple[tuple[str | None, int], ...]  # value and selected rows, in the order of the places
     languages: Mapping[str, int]
+
+
+_FACTS = TypeAdapter(ShardDecided)
 
 
 def decisions_path(files: ShardFiles) -> str:
@@ -80,17 +82,15 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
         written_files[0],
         tuple(run.part for run in row_runs(files.shard)),
         _selection(files, state),
-        values,
-        {value: int(times[chunk_ids[dumps == place]].sum()) for place, value in enumerate(values)},
+        tuple((value, int(times[chunk_ids[dumps == place]].sum())) for place, value in enumerate(values)),
         languages,
     )
-    facts = json.dumps(_to_json(found)).encode()
     write_arrays(
         found.selection,
         chunk_id=chunk_ids,
         dump=dumps,
         bytes=(decided["bytes"].to_numpy() * times)[chunk_ids],
-        facts=np.frombuffer(facts, np.uint8),
+        facts=np.frombuffer(_FACTS.dump_json(found), np.uint8),
     )
     return found
 
@@ -140,31 +140,6 @@ def _recorded(files: ShardFiles, state: Exporting) -> ShardDecided | None:
     url = _selection(files, state)
     if not storage.exists(url):
         return None
-    facts = json.loads(read_arrays(url, "facts")[0].tobytes())
-    found = _from_json(facts, url)
+    found = replace(_FACTS.validate_json(read_arrays(url, "facts")[0].tobytes()), selection=url)
     there = storage.size_of(storage.join(state.staged.folder, found.decisions.path))
     return found if there == found.decisions.bytes else None
-
-
-def _to_json(found: ShardDecided) -> dict[str, Any]:
-    return {
-        "conservation": found.conservation.to_json(),
-        "decisions": found.decisions.to_json(),
-        "sources": [asdict(source) for source in found.sources],
-        "dumps": [[value, found.dumps[value]] for value in found.dump_values],
-        "languages": dict(found.languages),
-    }
-
-
-def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
-    counts = facts["conservation"]
-    counted = {name: Counter(counts[name]) for name in ("filtered", "quarantined")}
-    return ShardDecided(
-        Conservation(**{**counts, **counted}),
-        WrittenFile(**facts["decisions"]),
-        tuple(map(part_from_json, facts["sources"])),
-        url,
-        tuple(value for value, _ in facts["dumps"]),
-        dict(facts["dumps"]),
-        facts["languages"],
-    )

@@ -141,7 +141,7 @@ def _stage(
     dumps: Counter[str | None] = Counter()
     languages: Counter[str] = Counter()
     for each in decided:
-        dumps.update({dump: rows for dump, rows in each.dumps.items() if rows})
+        dumps.update({dump: rows for dump, rows in each.dumps if rows})
         languages.update(each.languages)
     draft = {
         "key": staged.key,
@@ -201,7 +201,7 @@ def _selections(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each shard, its selected rows' chunk_ids, dump codes and bytes of text; one shard's are held at a time."""
     for each in decided:
-        codes = np.array([folders.code(dump) for dump in each.dump_values], dtype=np.int64)
+        codes = np.array([folders.code(dump) for dump, _ in each.dumps], dtype=np.int64)
         chunk_ids, dumps, sizes = read_arrays(each.selection, "chunk_id", "dump", "bytes")
         yield chunk_ids, codes[dumps], sizes
 

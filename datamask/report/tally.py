@@ -3,7 +3,7 @@
     counts = counted(["language", "source"], outcome, tokens, groups)     # of a shard, anywhere
     tally = Tally(connection, ["language", "source"])                     # a connection of datamask.duck
     tally.take(counts)
-    tally.table("language")                                               # GroupCounts: a row per value, the largest first
+    tally.table("language")                                               # GroupCounts: a row per value
 
 The sums lie in DuckDB, which spills what does not fit; what is read back is bounded by `LARGEST` values a column.
 """

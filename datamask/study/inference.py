@@ -1,6 +1,6 @@
 """Differences of arms with intervals: a two-way bootstrap over targets' items and over draws or pools.
 
-    readings = {"random": [[read, read, …], …], "default": [[read], …]}      # arm -> pool -> draw -> target -> CodedItems
+    readings = {"random": [[read, read, …], …], "default": [[read], …]}   # arm -> pool -> draw -> target -> CodedItems
     trial = Trial(readings)
     trial.contrast("default", "random")                  # Contrast(difference=-0.014, half_width=0.004, p=…)
     holm([contrast.p for contrast in named])
