@@ -195,7 +195,7 @@ def test_no_page_holds_what_a_merge_left():
 def test_the_classes_shown_side_by_side_are_the_ones_that_run():
     page = (ROOT / "docs" / "extending.md").read_text().split("## One of your own beside one of ours")[1]
     sources = ("examples/own_filter.py", "examples/own_scorer.py", "examples/own_metric.py")
-    sources += ("datamask/filter/built_in.py", "datamask/quality/simple.py", "datamask/selection/metrics/moments.py")
+    sources += ("datamask/filter/built_in.py", "datamask/quality/scorers.py", "datamask/selection/metrics/moments.py")
     code = "\n".join((ROOT / source).read_text() for source in sources)
     shown = [line for block in page.split("```python\n")[1:7] for line in block.split("```")[0].splitlines()]
     assert len(shown) > 60 and all(line in code for line in shown if line.strip(" ."))

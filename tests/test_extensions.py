@@ -13,7 +13,7 @@ from datamask.config import OwnFilter
 from datamask.errors import ConfigError
 from datamask.filter.built_in import Own
 from datamask.quality.documents import Documents
-from datamask.quality.simple import OwnScorer
+from datamask.quality.scorers import OwnScorer
 
 SOURCE = """\
 import numpy as np

@@ -45,8 +45,7 @@ from datamask.maps import (
 )
 from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
-from datamask.quality.combine import GRID, combine
-from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
+from datamask.quality.quality_ref import GRID, QualityRef, ScorerRef, Statistics
 from datamask.stages import ShardFiles, cached_outputs, keep_outputs, required
 from datamask.storage import Output
 
@@ -260,7 +259,7 @@ def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
 
 
 def _statistics(seen: Sequence[Mapping[str, Counter[int]]], config: Config) -> dict[str, Statistics]:
-    """Of the columns that scorers read: over all documents compared, as `combine.fit_grid` has them of a sample."""
+    """Of the columns that scorers read: over all documents compared, as `Statistics.of` has them of a sample."""
     found = {}
     for scorer in config.quality.of_copies:
         total = sum((each[str(scorer.column)] for each in seen), Counter[int]())
@@ -291,7 +290,7 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
     if scorers:
         references = tuple(ScorerRef(scorer, "", None, "") for scorer in scorers)
         reference = QualityRef(references, config.quality.combine, state.statistics)
-        quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
+        quality = quality + reference.combined({scorer.name: counts[str(scorer.column)] for scorer in scorers})
     stays = where_by_copies(files, pa.table(counts), state.schema, config, state.work)
     [forgotten] = read_arrays(state.at("forgotten"), "groups")
     place = places_of(mapped(state.at("lowest") + ".npy")[documents], forgotten["document"])

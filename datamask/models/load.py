@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,9 +40,8 @@ class ModelCache:
                     self._models[key] = self._models.pop(key)  # now the most recently used
                     return self._models[key]
             model = load()
-            import torch
-
-            size = self._size * max(1, torch.cuda.device_count())
+            torch = sys.modules.get("torch")  # without it there is none of its models, nor a GPU in use
+            size = self._size * max(1, torch.cuda.device_count() if torch else 0)
             with self._guard:
                 self._models[key] = model
                 while len(self._models) > size:

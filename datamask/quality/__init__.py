@@ -8,9 +8,9 @@ sentences = reasons(row)
 from datamask.quality.documents import Documents, Scorer, Scores
 from datamask.quality.prepare import prepare_quality
 from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.quality.reasons import reasons
 from datamask.quality.rules import RULES, SIGNALS, Rule, explain
 from datamask.quality.score import score_shard
+from datamask.quality.scorers import reasons
 
 __all__ = [
     "RULES",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from datamask import storage
@@ -11,9 +9,8 @@ from datamask.config import Config, ScorerSettings
 from datamask.quality import pool_model as pool
 from datamask.quality import terms
 from datamask.quality.documents import Documents, Need, Scorer, Scores
-from datamask.quality.measures import measure
+from datamask.quality.measures import CONTENT_VERSION, measure
 from datamask.quality.quality_ref import ScorerRef
-from datamask.quality.versions import CONTENT_VERSION
 
 
 class ContentScorer(Scorer):
@@ -37,7 +34,7 @@ class ContentScorer(Scorer):
 
     @classmethod
     def load(cls, ref: ScorerRef, config: Config, work: str) -> ContentScorer:
-        return load_content_scorer(storage.join(work, ref.path), ref.fingerprint)
+        return cls(pool.read_pool_model(storage.join(work, ref.path)))
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`; the signals are the measures and the faults."""
@@ -49,12 +46,3 @@ class ContentScorer(Scorer):
             scores.append(found)
             signals.append(np.concatenate([measured, faults.astype(np.float32)], axis=1))
         return Scores(np.concatenate(scores), np.concatenate(signals))
-
-
-@lru_cache(maxsize=4)
-def load_content_scorer(url: str, fingerprint: str) -> ContentScorer:
-    """The scorer of a model's file, read once a process.
-
-    :param fingerprint: of the file's bytes, so that another file at the same place is read
-    """
-    return ContentScorer(pool.read_pool_model(url))

@@ -17,6 +17,7 @@ from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.word_tables import BAR, DIGIT, tables
 
+CONTENT_VERSION = 13  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there

@@ -19,7 +19,6 @@ from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
-from datamask.quality.combine import fit_grid
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
@@ -158,7 +157,7 @@ def _fit(
                 f"scorer {ref.name} gives no number for {int((~np.isfinite(score)).sum())} of {len(score)} sampled "
                 f"documents; mend the model or the column, or leave the scorer out"
             )
-        fitted[ref.name] = fit_grid(score)
+        fitted[ref.name] = Statistics.of(score)
     return fitted
 
 

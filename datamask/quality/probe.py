@@ -21,11 +21,10 @@ from datamask.config import Config, ScorerSettings
 from datamask.errors import ModelError
 from datamask.models.locate import local_path
 from datamask.quality.documents import Documents, Need, Scorer, Scores, plain_scores
-from datamask.quality.pool_model import PLAIN, measured
+from datamask.quality.measures import CONTENT_VERSION, PLAIN
+from datamask.quality.pool_model import measured
 from datamask.quality.quality_ref import ScorerRef
-from datamask.quality.rules import SIGNALS
-from datamask.quality.rules import score_rules as heuristic_score
-from datamask.quality.versions import CONTENT_VERSION, HEURISTIC_VERSION
+from datamask.quality.rules import HEURISTIC_VERSION, SIGNALS, score_rules
 
 WEIGHTS = ("probe.safetensors", "probe.json")
 FORMAT = 5
@@ -65,7 +64,7 @@ def features(vectors: np.ndarray | None, documents: Documents) -> np.ndarray:
     signals = documents.signals
     damped = np.log1p(np.nan_to_num(signals.astype(np.float64), nan=0.0))
     words = np.sqrt(np.nan_to_num(measured(documents.texts), nan=0.0))
-    rules = np.column_stack([damped, heuristic_score(signals), words])
+    rules = np.column_stack([damped, score_rules(signals), words])
     return rules if vectors is None else np.column_stack([vectors.astype(np.float64), rules])
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+HEURISTIC_VERSION = 2  # raised when a rule, a signal or the score changes
 GOPHER = "Rae et al. 2021, arXiv 2112.11446, section A.1.1"
 REPETITION = "Rae et al. 2021, arXiv 2112.11446, table A1"
 C4 = "Raffel et al. 2020, arXiv 1910.10683, section 2.2, and its c4_utils.py, as FineWeb ran it"

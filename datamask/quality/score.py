@@ -16,7 +16,6 @@ from datamask.corpus.columns import numbers_of
 from datamask.corpus.reading import ShardReading, conserved, count_documents, windows
 from datamask.errors import ConservationError, ModelError, some
 from datamask.pipeline import STAGES
-from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Need, Scorer
 from datamask.quality.quality_ref import QualityRef
 from datamask.quality.scorers import load_scorer
@@ -94,7 +93,7 @@ def _score(documents: Documents, quality: QualityRef, scorers: Mapping[str, Scor
         scores[name] = found.score
         signals.extend(found.signals.T)
     arrays = [pa.array(values, from_pandas=True) for values in (*scores.values(), *signals)]
-    combined = pa.array(combine(scores, quality))
+    combined = pa.array(quality.combined(scores))
     return pa.RecordBatch.from_arrays([pa.array(documents.chunk_ids), *arrays, combined], schema=schema(scorers))
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.errors import InputError, printable, some
 from datamask.filter.forgotten import GIVEN, REASON
-from datamask.quality.reasons import reasons
+from datamask.quality.scorers import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
 from datamask.release.release_folder import QUARANTINE, ReleaseFolder

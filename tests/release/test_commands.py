@@ -171,8 +171,8 @@ def test_explain_lists_documents_of_a_filter_beside_what_was_kept(two, capsys):
 
 
 def test_explain_names_the_rules_a_document_breaks(capsys):
-    from datamask.quality.reasons import reasons as failed_rules
     from datamask.quality.rules import SIGNALS, failures
+    from datamask.quality.scorers import reasons as failed_rules
     from datamask.quality.signals import compute
     from datamask.release.explain import Explanation
     from datamask.release.printing import show_explanation
