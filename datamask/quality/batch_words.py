@@ -11,9 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from datamask.quality.inner_loops import Tokens, find_figures, find_tokens
-from datamask.quality.page_layout import code_points
-from datamask.quality.word_tables import SINGLE, tables
+from datamask.compiling import compiled
+from datamask.quality import word_tables as wt
+from datamask.quality.page_layout import code_points, hashed, mix_hash
+
+REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
+FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in tables
+POINT = np.uint64(0x1FFFFF)
+LESS, AMPERSAND, PIPE = (ord(char) for char in "<&|")
+LEFT_QUOTES = (ord("«"), ord("‹"))
 
 
 class BatchWords:
@@ -21,17 +27,16 @@ class BatchWords:
 
     Of each (tokens,): start and end among `points`, the kind of its first code point, whether it is a word, whether
     most of it is capitals, whether it closes a sentence or a clause, and the uint64 hashes of the folded word, of its
-    first letters (`heads`) and of its last (`tails`).
+    first LETTERS (`heads`) and of its last (`tails`).
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.points, self.starts, self.ends = code_points(texts)
-        self.characters = np.zeros((len(texts), 5), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
+        self.characters = np.zeros((len(texts), 5), np.int64)  # numbers of code points, see `find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         kinds = (np.int64, np.int64, np.uint8, bool, bool, bool, *[np.uint64] * 3)
-        found = Tokens(*(np.empty(room, kind) for kind in kinds))
-        packed = tables().packed
-        tokens, angles = find_tokens(self.points, packed, self.ends, found, self.characters, marks)
+        found = tuple(np.empty(room, kind) for kind in kinds)
+        tokens, angles = find_tokens(self.points, wt.tables().packed, self.ends, found, self.characters, marks)
         self.start, self.end, self.kinds, self.is_word, self.shouted, self.closes, *hashes = (
             values[:tokens].copy() for values in found
         )
@@ -49,20 +54,168 @@ class BatchWords:
 
     def count(self, which: np.ndarray) -> np.ndarray:
         """(documents,) how many of its tokens are so. which: (tokens,) bool."""
-        return np.bincount(self.document[which], minlength=len(self))
+        found = np.empty(len(self), np.int64)
+        count_tokens(self.first, which, found)
+        return found
+
+    def near(self, which: np.ndarray) -> np.ndarray:
+        """(tokens,) how many of a document's tokens up to REACH away are so. which: (tokens,) bool."""
+        found = np.empty(len(which), np.int64)
+        count_near(self.first, which, found)
+        return found
 
     @cached_property
     def figures(self) -> np.ndarray:
-        """(tokens,) bool: which stand in a table, a formula, a head of mail: see `inner_loops.find_figures`."""
-        found = np.empty(len(self.start), bool)
-        find_figures(self.first, self.kinds, self.is_word, found)
-        return found
+        """(tokens,) bool: which stand in a passage of figures: a table, a formula, a head of mail. There more than
+        FIGURES of the tokens up to REACH away are numbers or marks that end no sentence."""
+        marks = np.where(self.is_word, self.kinds & wt.DIGIT != 0, self.kinds & wt.STOP == 0)
+        return self.near(marks) > FIGURES * self.near(np.ones(len(marks), bool))
 
     @cached_property
     def parted(self) -> np.ndarray:
         """(tokens,) bool: white space stands before it, or it or the one before it is a letter that is a word."""
-        single = self.kinds & SINGLE != 0
+        single = self.kinds & wt.SINGLE != 0
         follows = np.append(-1, self.end[:-1])[: len(single)]
         before = np.append(False, single[:-1])[: len(single)]
         parted: np.ndarray = single | before | (self.start > follows)
         return parted
+
+
+@compiled
+def count_tokens(first, which, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents,) with `BatchWords.count`."""
+    for document in range(len(found)):
+        found[document] = np.sum(which[first[document] : first[document + 1]])
+
+
+@compiled
+def count_near(first, which, found):  # type: ignore[no-untyped-def]
+    """Fills found (tokens,) with `BatchWords.near`."""
+    for document in range(len(first) - 1):
+        low, high, number = first[document], first[document + 1], 0
+        for at in range(low - REACH, high):
+            if at + REACH < high:
+                number += which[at + REACH]
+            if at - REACH > low:
+                number -= which[at - REACH - 1]
+            if at >= low:
+                found[at] = number
+
+
+@compiled
+def folded(entry):  # type: ignore[no-untyped-def]
+    """The code point, uint64, that one folds to, of its `WordTables.packed`."""
+    return (entry >> np.uint64(wt.FOLDED)) & POINT
+
+
+@compiled
+def find_tokens(points, table, ends, found, counts, marks):  # type: ignore[no-untyped-def]
+    """Fills `found`, arrays with room for all that `BatchWords` says of tokens, and `marks` with the places of "<" and
+    "&". Returns the number of tokens, and of marks.
+
+    A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
+    run of the same mark is one. A joiner between two letters is of their word.
+
+    counts: (documents, 5) is filled with numbers of code points: not blank, broken, separators, of programs; and of
+    places where UTF-8 was read as cp1252 or Latin-1. A run of one mark counts once. The pipes of a table's rows are
+    left out: where one row ends and the next begins, two pipes stand with only a blank between. «» are
+    separators as far as one stands without the other.
+
+    points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
+    """
+    start, end, kinds, is_word, shouted, closes, hashes, heads, tails = found
+    tokens, angles, document, last = 0, 0, 0, len(points) - 1
+    ink, broken, bars, code, misread = 0, 0, 0, 0, 0
+    quotes = 0  # right ones less left ones
+    row, width = 0, 0  # pipes since the last row of a table began, and in the row before
+    capitals = 0  # of the token
+    before, open_ = False, False  # whether the code point before is of a word, and of a token
+    held, single = np.uint64(0), np.uint64(wt.SINGLE)
+    total, power, head, size = np.uint64(0), np.uint64(1), np.uint64(0), 0
+    for at in range(1, len(points)):
+        point = points[at]
+        entry = table[point]
+        if entry & np.uint64(wt.ORDINARY) and before and not held & single:  # most of most texts
+            total, power = hashed(folded(entry), total, power)
+            size += 1
+            if size == wt.LETTERS:
+                head = total
+            ink += 1
+            held = np.uint64(wt.WORD)
+            continue
+        kind = entry & np.uint64(0xFF)
+        blank = entry & np.uint64(wt.BLANK) != 0
+        word = kind & np.uint64(wt.WORD) != 0
+        if (
+            kind & np.uint64(wt.JOINER)
+            and held & np.uint64(wt.WORD)
+            and table[points[min(at + 1, last)]] & np.uint64(wt.WORD)
+        ):
+            word = True
+        if word:
+            follows = before and not kind & single and not (held & single and not kind & np.uint64(wt.MARK))
+        else:
+            follows = point == points[at - 1]
+        before, held = word, kind
+        if open_ and (blank or not follows):
+            token = tokens - 1
+            end[token] = at
+            hashes[token] = heads[token] = tails[token] = mix_hash(total)
+            if size > wt.LETTERS:
+                heads[token] = mix_hash(head)
+                total, power = np.uint64(0), np.uint64(1)
+                for place in range(at - wt.LETTERS, at):
+                    total, power = hashed(folded(table[points[place]]), total, power)
+                tails[token] = mix_hash(total)
+            shouted[token] = capitals > 1 and 2 * capitals > at - start[token]
+            open_ = False
+        if blank:
+            if document < len(ends) and at == ends[document]:
+                bars += abs(quotes) - min(row, width)  # the last row of a table is one too
+                counts[document] = (ink, broken, bars, code, misread)
+                quotes, row, width, ink, broken, bars, code, misread = (0,) * 8
+                document += 1
+                continue
+        else:
+            if not open_:
+                start[tokens], kinds[tokens], is_word[tokens] = at, kind, word
+                closes[tokens] = not word and (kind & np.uint64(wt.STOP) != 0 or entry & np.uint64(wt.CLAUSE) != 0)
+                tokens += 1
+                open_, capitals = True, 0
+                total, power, size = np.uint64(0), np.uint64(1), 0
+            total, power = hashed(folded(entry), total, power)
+            size += 1
+            capitals += kind & np.uint64(wt.UPPER) != 0
+            if size == wt.LETTERS:
+                head = total
+        if not blank:
+            ink += word or point != points[at - 1]  # a rule of equal marks is one mark
+        means = (entry >> np.uint64(wt.MEANING)) & np.uint64(7)
+        if means:
+            broken += means == wt.BROKEN
+            bars += means == wt.BAR
+            if point == PIPE:
+                back, begin = at - 1, ends[document - 1] if document else 0
+                while back > begin and table[points[back]] & np.uint64(wt.BLANK):
+                    back -= 1
+                if back < at - 1 and back > begin and points[back] == PIPE:  # a row of a table ends, another begins
+                    bars, width, row = bars - row, row, 0
+                row += 1
+            if means == wt.QUOTE:
+                quotes += -1 if point in LEFT_QUOTES else 1
+            code += means == wt.CODE
+        lead = (entry >> np.uint64(wt.BYTE)) & np.uint64(0xFF)
+        if wt.LEADS[0] <= lead <= wt.LEADS[1]:  # a lead byte and as many others as belong to it
+            good = True
+            for step in range(1, 2 + (lead >= 0xE0) + (lead >= 0xF0)):
+                after = table[points[min(at + step, last)]]
+                other = (after >> np.uint64(wt.BYTE)) & np.uint64(0xFF)
+                if after & np.uint64(wt.BLANK):
+                    good &= wt.SPACED[0] <= lead <= wt.SPACED[1] and not table[points[at - 1]] & np.uint64(wt.UPPER)
+                else:
+                    good &= 0x80 <= other < 0xC0
+            misread += good
+        if point in (LESS, AMPERSAND):
+            marks[angles] = at
+            angles += 1
+    return tokens, angles

@@ -11,10 +11,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from datamask.compiling import compiled
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import look_up_all, mix_hash, neighbours
+from datamask.quality.page_layout import BASE, mix_hash
 
 HALVES = 2
+PAIR = BASE  # factor of the first of two hashes
 BEGINNING = 500  # words by which a document's half is chosen
 _COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
 _STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
@@ -102,3 +104,33 @@ def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
                 for name, values in keys.items():
                     held[name][one].append(values[mine])
     return NgramCounts(**{name: CountTable.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})
+
+
+@compiled
+def neighbours(left, right):  # type: ignore[no-untyped-def]
+    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none."""
+    found = np.zeros(len(left), np.uint64)
+    for at in range(len(left) - 1):
+        found[at] = mix_hash(left[at] * PAIR + right[at + 1])
+    return found
+
+
+@compiled
+def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
+    """The count of one key in its half's slots."""
+    held = slots[np.int64(key >> shift)]
+    same = (held >> np.uint16(6)) == np.uint16(key & np.uint64(0x3FF))
+    return counts[np.int64(held & np.uint16(63)) * np.int64(same)]  # without a branch, which nobody could foretell
+
+
+@compiled
+def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore[no-untyped-def]
+    """Fills found (n,) float32 with the counts of keys (n,), document d's from first[d] to first[d + 1], in its half
+    (documents,); see `CountTable`.
+
+    slots: (halves, 2**k) uint16; shift: 64 − k; counts: (64,).
+    """
+    for document in range(len(first) - 1):
+        mine = slots[half[document]]
+        for at in range(first[document], first[document + 1]):
+            found[at] = counted(mine, shift, counts, keys[at])

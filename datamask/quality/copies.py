@@ -17,9 +17,8 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, halves
-from datamask.quality.inner_loops import CHANCE, counted, neighbours
-from datamask.quality.measures import _STRENGTH, JOINTS, UNIT, word_order
+from datamask.quality.character_ngrams import HALVES, counted, halves, neighbours
+from datamask.quality.measures import _STRENGTH, CHANCE, JOINTS, UNIT, word_order
 from datamask.quality.measures import MOST as MOST_OF_PAIR
 from datamask.quality.pool_model import CHARACTERS, PoolModel
 
@@ -107,7 +106,7 @@ def count_among(ascending, value):  # type: ignore[no-untyped-def]
 def without(table, keys, mine, half, theirs, other):  # type: ignore[no-untyped-def]
     """(n,) the counts of keys (n,) in both halves, without what two texts were counted for.
 
-    table: see `inner_loops.look_up_all`. mine, theirs: the keys of each, ascending; half, other: in which half it was
+    table: `CountTable.places`. mine, theirs: the keys of each, ascending; half, other: in which half it was
     counted, or −1.
     """
     slots, shift, counts = table

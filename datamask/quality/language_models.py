@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import WordsInGroup
 from datamask.quality.word_tables import tables
 from datamask.text.letters import unique_sorted
 
@@ -105,11 +104,6 @@ class Languages:
             hits = np.bincount(document, weights=self.frequent[row, told[document]], minlength=len(words))
             share = hits / np.maximum(total, FEWEST)
         return told, share
-
-    @property
-    def places(self) -> WordsInGroup:
-        """What the loops look a word up in."""
-        return WordsInGroup(self.place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual)
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Words that stand together in a site's menus, and in advertisements: lists by language, as sets of hashes.
+"""Words that stand together in a site's menus, and in advertisements: lists by language, as hashes.
 
 One of these words says nothing: a sentence may hold any of them. What is counted is where several stand side by side,
 see `measures.py`. A word of a script without spaces is one letter, so there the lists hold pairs of letters.
@@ -7,41 +7,53 @@ see `measures.py`. A word of a script without spaces is one letter, so there the
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 import numpy as np
 
-from datamask.hash_sets import set_of
+from datamask.compiling import compiled
+from datamask.hash_sets import empty_set, slot_of
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.inner_loops import PAIR, mix_hash, within
+from datamask.quality.character_ngrams import PAIR
+from datamask.quality.page_layout import mix_hash
 from datamask.quality.word_tables import SINGLE
 
+LISTS = {"menus": 1, "notices": 2, "adverts": 4}  # bits of a word that is of several
 
-@dataclass(frozen=True)
-class Lexicon:
-    """A list's words and its pairs of letters, each as `hash_sets.set_of` has them."""
 
-    words: tuple[np.ndarray, np.ndarray]
-    pairs: tuple[np.ndarray, np.ndarray]
-
-    def held(self, words: BatchWords) -> np.ndarray:
-        """(tokens,) bool: the tokens that are of the list."""
-        found = within(*self.words, words.hashes)
-        single = np.flatnonzero(words.kinds & SINGLE)
-        single = single[single + 1 < len(words.start)]
-        first = single[within(*self.pairs, mix_hash(words.hashes[single] * PAIR + words.hashes[single + 1]))]
-        found[first] = found[first + 1] = True
-        return found
+def find_listed(words: BatchWords) -> np.ndarray:
+    """(tokens,) uint8: the LISTS that each token is of."""
+    found = np.zeros(len(words.start), np.uint8)
+    look_up_lists(*lists_by_hash(), words.hashes, words.kinds, found)
+    return found
 
 
 @cache
-def lexicon(kind: str) -> Lexicon:
-    """Of "menus", "notices" or "adverts", from `lexicon.json`."""
-    lists = json.loads(resources.files(__package__).joinpath("lexicon.json").read_text(encoding="utf-8"))[kind]
-    lines = " ".join(line for of_language in lists.values() for line in of_language)
-    words = BatchWords(sorted(set(lines.split())))
-    size = np.diff(words.first)
-    one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]
-    return Lexicon(set_of(words.hashes[one]), set_of(mix_hash(words.hashes[two] * PAIR + words.hashes[two + 1])))
+def lists_by_hash() -> tuple[np.ndarray, np.ndarray]:
+    """The words of `lexicon.json` and its pairs of letters, as `hash_sets` has them; and their LISTS, 0 of a slot that
+    holds none."""
+    lists = json.loads(resources.files(__package__).joinpath("lexicon.json").read_text(encoding="utf-8"))
+    words = {kind: " ".join(line for of_language in lists[kind].values() for line in of_language) for kind in LISTS}
+    table, taken = empty_set(sum(len(joined.split()) for joined in words.values()))
+    found = taken.astype(np.uint8)
+    for kind, joined in words.items():
+        tokens = BatchWords(joined.split())
+        for first, size in zip(tokens.first.tolist(), np.diff(tokens.first).tolist(), strict=False):
+            one, two = tokens.hashes[first : first + 1], tokens.hashes[first + 1 : first + 2]
+            if size <= 2:
+                [key] = one if size == 1 else mix_hash(one * PAIR + two)
+                slot = slot_of(table, found, key)
+                table[slot], found[slot] = key, found[slot] | LISTS[kind]
+    return table, found
+
+
+@compiled
+def look_up_lists(table, lists, hashes, kinds, found):  # type: ignore[no-untyped-def]
+    """Adds to found (tokens,), zeros, what `find_listed` returns. table, lists: of `lists_by_hash`."""
+    for at in range(len(hashes)):
+        found[at] |= lists[slot_of(table, lists, hashes[at])]
+        if kinds[at] & SINGLE and at + 1 < len(hashes):
+            both = lists[slot_of(table, lists, mix_hash(hashes[at] * PAIR + hashes[at + 1]))]
+            found[at] |= both
+            found[at + 1] |= both

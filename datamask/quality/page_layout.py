@@ -14,7 +14,9 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality import characters as ch
-from datamask.quality.inner_loops import span_hashes
+
+AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: of the polynomial of a word's code points
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,31 @@ class PageLayout:
 def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums[high] - sums[low]
+
+
+@compiled
+def mix_hash(value):  # type: ignore[no-untyped-def]
+    """A hash, or an array of them in place, scrambled: every bit depends on every bit."""
+    value ^= value >> np.uint64(31)
+    value *= np.uint64(0xBF58476D1CE4E5B9)
+    value ^= value >> np.uint64(29)
+    return value
+
+
+@compiled
+def hashed(point, total, power):  # type: ignore[no-untyped-def]
+    """(total, power) of a hash, a polynomial in BASE, with one code point more."""
+    return total + (point + AS_FOLDED) * power, power * BASE
+
+
+@compiled
+def span_hashes(points, start, end, found):  # type: ignore[no-untyped-def]
+    """Fills found (n,) uint64 with hashes of the code points from start (n,) to end (n,)."""
+    for span in range(len(start)):
+        total, power = np.uint64(0), np.uint64(1)
+        for at in range(start[span], end[span]):
+            total, power = hashed(np.uint64(points[at]), total, power)
+        found[span] = mix_hash(total)
 
 
 @compiled

@@ -12,28 +12,23 @@ from hypothesis import strategies as st
 
 from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import CountTable
-from datamask.quality.inner_loops import (
-    BASE,
+from datamask.quality.batch_words import FIGURES, REACH, BatchWords
+from datamask.quality.character_ngrams import PAIR, CountTable
+from datamask.quality.language_models import Languages
+from datamask.quality.measures import (
     CAPITALS,
     CHANCE,
-    FIGURES,
-    PAIR,
-    REACH,
+    LONGEST,
     RUN,
-    SENTENCE,
     SEVERAL,
-    PairKeys,
-    WordsInGroup,
-    find_figures,
+    SHORTEST,
     lifts_of,
-    mix_hash,
+    pool_free_measures,
+    prose_and_menus,
     repeated,
     standing,
-    usual_words,
 )
-from datamask.quality.measures import pool_free_measures
+from datamask.quality.page_layout import BASE, mix_hash
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
@@ -175,6 +170,13 @@ def tokens_of_documents(draw: st.DrawFn) -> Tokens:
     return Tokens(first, flags, generator.integers(draw(st.integers(1, 6)), size=sum(sizes)).astype(np.uint64))
 
 
+def made_words(first: np.ndarray, kinds: np.ndarray, is_word: np.ndarray) -> BatchWords:
+    """Words of no text."""
+    words = BatchWords.__new__(BatchWords)
+    words.starts, words.first, words.kinds, words.is_word = first[:-1], first, kinds, is_word
+    return words
+
+
 def near(mask: np.ndarray) -> np.ndarray:
     """How many within REACH places are true."""
     return np.array([mask[max(0, at - REACH) : at + REACH + 1].sum() for at in range(len(mask))], int)
@@ -189,8 +191,8 @@ def test_words_in_sentences(tokens: Tokens) -> None:
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, apart = (is_word & ~figures)[mine], (is_word & figures)[mine].sum()
         *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
-        said = sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1])
-        said += rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1])
+        said = sum(size for size in pieces if SHORTEST <= size <= LONGEST)
+        said += rest * (said > 0 and SHORTEST <= rest <= LONGEST)
         assert row == [words.sum() + apart, apart, said, (words & loud[mine]).sum()]
 
 
@@ -198,8 +200,7 @@ def test_words_in_sentences(tokens: Tokens) -> None:
 @given(tokens_of_documents())
 def test_figures_are_told_by_the_share_of_numbers_and_marks_around(tokens: Tokens) -> None:
     is_word, digit, stop = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 2))
-    found = np.empty(len(is_word), bool)
-    find_figures(tokens.first, (digit * w.DIGIT + stop * w.STOP).astype(np.uint8), is_word, found)
+    found = made_words(tokens.first, (digit * w.DIGIT + stop * w.STOP).astype(np.uint8), is_word).figures
     for mine in map(slice, tokens.first, tokens.first[1:]):
         marks = np.where(is_word, digit, ~stop)[mine]
         assert found[mine].tolist() == (near(marks) > FIGURES * near(np.ones(len(marks), bool))).tolist()
@@ -225,13 +226,12 @@ def test_usual_words(tokens: Tokens) -> None:
     kinds = (capital * w.UPPER).astype(np.uint8)
     keys = np.append(np.arange(4, dtype=np.uint64) << np.uint64(46), np.uint64(0))  # of a hash the first 18 bits count
     frequent = np.array([[True, False], [False, True], [True, True], [False, False], [False, False]])
-    place = np.full(1 << 18, 4, np.int32)
-    place[:4] = range(4)
     hashes, usual = tokens.hashes << np.uint64(46), np.array([0.5, 0.001])
     group = np.arange(len(tokens.first) - 1) % 2
-    found = np.empty((len(group), 2), np.int64)
-    looked_up = WordsInGroup(place, np.uint64(46), keys, frequent, usual)
-    usual_words(tokens.first, (hashes, kinds, is_word, figures, menus), group, looked_up, found)
+    languages = Languages(("a", "b"), 2, keys, np.zeros((5, 2), np.float32), frequent, np.zeros(2), usual)
+    text = made_words(tokens.first, kinds, is_word)
+    text.hashes, text.figures = hashes, figures
+    found = np.stack([text.count(which) for which in prose_and_menus(text, group, languages, menus)], axis=1)
     function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
     for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
         words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
@@ -249,7 +249,7 @@ def test_lifts() -> None:
     keys = mix_hash(hashes[:-1] * PAIR + hashes[1:])
     table, half = CountTable.of([keys, keys[:50]]), np.array([1, 0, 0])
     size, found, number = np.array([20, 30, 50], np.float32), np.empty(100, np.float32), np.empty(3, np.int64)
-    pairs, looked_up = PairKeys(hashes, hashes, counts, counts), (*table.places, np.float32(4))
+    pairs, looked_up = (hashes, hashes, counts, counts), (*table.places, np.float32(4))
     filled = lifts_of(3, first, pairs, half, looked_up, size, found, number)
     expected, numbers = [], [0, 0, 0]
     for document in range(3):
