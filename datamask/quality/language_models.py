@@ -71,62 +71,54 @@ class Languages:
 
     def by_words(self, words: BatchWords, documents: np.ndarray) -> np.ndarray:
         """(n,) int64, places in `names` by the words alone, of some of the documents: (n,) ascending numbers."""
-        found = np.empty(len(documents), np.int64)
-        if not len(documents):
-            return found
-        wanted = np.zeros(len(words), bool)
-        wanted[documents] = True
-        told, share = self._told(words, wanted)
-        number = _scripts(words, wanted)
-        scripts = {name: place for place, name in enumerate(self.names) if place > self.languages}
-        for place, document in enumerate(documents.tolist()):
-            likely = int(told[document])
-            if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
-                found[place] = likely
-            else:
-                found[place] = scripts.get(OTHER + tables().scripts[number[document]], len(self.names) - 1)
+        place, owner = _first_words(words, documents)
+        told, share = self._told(words.hashes[place], owner, len(documents))
+        likely = (told >= 0) & (share >= self.usual[told] / TRUST)
+        found: np.ndarray = np.where(likely, told, self._of_scripts[_scripts(words, place, owner, len(documents))])
         return found
 
-    def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share; of those that are
-        wanted (documents,)."""
-        told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
-        if not self.languages:
-            return told, share
-        looked, document = _looked(words, wanted)
-        row = self.rows(words.hashes[looked])
+    @cached_property
+    def _of_scripts(self) -> np.ndarray:
+        """(scripts,) places in `names` of what is in none of the languages, by `WordTables.scripts`."""
+        places = {name: place for place, name in enumerate(self.names) if place > self.languages}
+        return np.array([places.get(OTHER + script, len(self.names) - 1) for script in tables().scripts])
+
+    def _told(self, hashes: np.ndarray, owner: np.ndarray, documents: int) -> tuple[np.ndarray, np.ndarray]:
+        """(documents,) the likeliest language, −1 where no word tells, and the share of its frequent words, by words of
+        some documents: their hashes, and whose each is, ascending."""
+        told, total = np.full(documents, -1), np.bincount(owner, minlength=documents)
+        row = self.rows(hashes)
         seen = row < len(self.keys) - 1
-        total = np.bincount(document, minlength=len(words))
-        row, document = row[seen], document[seen]
-        if len(row):
-            begins = np.flatnonzero(np.append(True, np.diff(document) > 0))
-            told[document[begins]] = np.add.reduceat(self.likelihood[row], begins, axis=0).argmax(axis=1)
-            hits = np.bincount(document, weights=self.frequent[row, told[document]], minlength=len(words))
-            share = hits / np.maximum(total, FEWEST)
-        return told, share
+        row, owner = row[seen], owner[seen]
+        if not self.languages or not len(row):
+            return told, np.zeros(documents)
+        begins = np.flatnonzero(np.append(True, np.diff(owner) > 0))
+        told[owner[begins]] = np.add.reduceat(self.likelihood[row], begins, axis=0).argmax(axis=1)
+        hits = np.bincount(owner, weights=self.frequent[row, told[owner]], minlength=documents)
+        return told, hits / np.maximum(total, FEWEST)
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
 
 
-def _looked(words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the first words in no figures of the documents that are wanted (documents,), and whose each is."""
-    place = np.flatnonzero(words.is_word & ~words.figures & wanted[words.document])
-    document = words.document[place]
-    begins = np.searchsorted(document, np.arange(len(words)))
-    kept = np.arange(len(place)) - begins[document] < LOOK
-    return place[kept], document[kept]
+def _first_words(words: BatchWords, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the first words in no figures of some documents, (n,) ascending numbers; and of which each is, < n."""
+    owners = np.full(len(words), -1)
+    owners[documents] = np.arange(len(documents))
+    owner = owners[words.document]
+    place = np.flatnonzero(words.is_word & ~words.figures & (owner >= 0))
+    owner = owner[place]
+    begins = np.searchsorted(owner, np.arange(len(documents)))
+    kept = np.arange(len(place)) - begins[owner] < LOOK
+    return place[kept], owner[kept]
 
 
-def _scripts(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
-    """(documents,) number of the script that most of the first words are written in, of those that are wanted."""
-    looked, document = _looked(words, wanted)
-    script = tables().script[words.points[words.start[looked]]].astype(np.int64)
-    keys = document * 256 + script
-    keys = keys[script > 0]
-    counts = np.bincount(keys, minlength=256 * len(words)).reshape(len(words), 256)
-    return counts.argmax(axis=1)
+def _scripts(words: BatchWords, place: np.ndarray, owner: np.ndarray, documents: int) -> np.ndarray:
+    """(documents,) number of the script that most of their words are written in, see `_first_words`."""
+    script = tables().script[words.points[words.start[place]]].astype(np.int64)
+    keys = (256 * owner + script)[script > 0]
+    return np.bincount(keys, minlength=256 * documents).reshape(documents, 256).argmax(axis=1)
 
 
 def fit_language_models(
@@ -142,7 +134,8 @@ def fit_language_models(
     first = _of(texts, {CODE: [], ANY: []})
     others: dict[str, list[np.ndarray]] = {}
     for words, langs, share in zip(batches, given, code, strict=True):
-        number = _scripts(words, np.ones(len(words), bool))
+        every = np.arange(len(words))
+        number = _scripts(words, *_first_words(words, every), len(words))
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
                 name = CODE if group == len(texts) else OTHER + tables().scripts[number[document]]

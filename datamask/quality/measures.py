@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.hash_sets import empty_set, slot_of
 from datamask.quality import code_shapes
-from datamask.quality.batch_words import AMPERSAND, BatchWords
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
-from datamask.quality.page_layout import AS_FOLDED, mix_hash
+from datamask.quality.page_layout import Spans, mix_hash, span_hashes
+from datamask.quality.repetition import duplicates
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, UPPER, tables
 
 CONTENT_VERSION = 13  # raised when a measure, a term or the score changes
@@ -45,7 +45,7 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
     select small source span strike strong style sub summary sup svg table tbody td textarea tfoot th
     thead title tr tt u ul video"""
-SEMICOLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in ";/!>h")
+ENTITY = 8  # characters after "&", ";" among them
 SHORTEST, LONGEST = 3, 60  # words of a sentence
 SEVERAL = 4  # of 25 words: so many words of menus make one
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
@@ -99,30 +99,68 @@ def most_of(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     ink, broken, bars, _, misread = words.characters.T
-    tagged = np.zeros(len(words), np.int64)
-    tokens = words.start, words.end, words.hashes
-    count_tags(words.points, tables().packed, words.marks, words.ends, tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 4), np.int64), np.empty((len(words), 2), np.int64)
+    stands = np.empty((len(words), 4), np.int64)
     standing(words.first, words.is_word, words.shouted, words.closes, words.figures, stands)
     number, apart, said, loud = stands.T
-    repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, runs)
+    repeats, runs = repeated_runs(words)
     return {
         "words": number,
         "sentences": most_of(said, number - apart),
         "figures": 1 - most_of(number - apart, number),
         "upper_case": share(loud, number - apart),
-        "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
-        "tags": tagged / np.maximum(number, 1),
+        "repeated": repeats / np.maximum(runs, 1),
+        "tags": count_tags(words) / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
         "bars": bars / np.maximum(number, 1),
         "code": code_shapes.code_probability(words),
     }
 
 
+def count_tags(words: BatchWords) -> np.ndarray:
+    """(documents,) the number of "<" before an HTML element's name, "/" and one, or "!"; and of "&" before a name or
+    number and ";".
+
+    What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
+    """
+    points, last = words.points, len(words.points) - 1
+    less, ampersand = (words.marks[points[words.marks] == ord(mark)] for mark in "<&")
+    closing = points[less + 1] == ord("/")
+    begins = less + 1 + closing
+    token = np.minimum(np.searchsorted(words.start, begins), len(words.start) - 1)
+    after, then = words.end[token], np.append(words.start[1:], last)[token]  # the end, and the next that is not blank
+    link = (then > after) & (points[then] == ord("h"))  # <a href
+    named = (words.start[token] == begins) & np.isin(words.hashes[token], _elements())
+    named &= (after - begins > 1) | closing | link | (points[np.minimum(after, last)] == ord(">"))
+    follows = points[np.minimum(ampersand[:, None] + 1 + np.arange(ENTITY), last)]
+    ends = (follows == ord(";")) | (tables().packed[follows] & np.uint64(BLANK) != 0)
+    end = ends.argmax(axis=1)
+    entity = (end > 0) & (follows[np.arange(len(end)), end] == ord(";"))
+    places = np.concatenate([less[named | (points[less + 1] == ord("!"))], ampersand[entity]])
+    return np.bincount(np.searchsorted(words.ends, places), minlength=len(words))
+
+
 @cache
 def _elements() -> np.ndarray:
     """Hashes of the names of HTML's elements."""
     return np.unique(BatchWords(_ELEMENTS.split()).hashes)
+
+
+def repeated_runs(words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
+    """(documents,) each: the number of runs of RUN words that came before in the document, and of all.
+
+    Numbers are told apart here, though one of `BatchWords.hashes` stands for all of a length: lines of a table, or of
+    a law, that differ in theirs repeat nothing.
+    """
+    keys, numbers = words.hashes.copy(), np.flatnonzero(words.kinds & DIGIT)
+    written = np.empty(len(numbers), np.uint64)
+    span_hashes(words.points, words.start[numbers], words.end[numbers], written)
+    keys[numbers] = written
+    for step in (1, 2, 4):
+        keys = mix_hash(keys[:-step] * PAIR + keys[step:])
+    runs = np.maximum(np.diff(words.first) - RUN + 1, 0)
+    first = np.append(0, np.cumsum(runs))
+    place = np.arange(first[-1]) + np.repeat(words.first[:-1] - first[:-1], runs)
+    return duplicates(Spans(place, place + RUN, first), keys[place])[0], runs
 
 
 def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np.ndarray) -> dict[str, np.ndarray]:
@@ -251,50 +289,6 @@ def _lifts(
 
 
 @compiled
-def count_tags(points, table, marks, ends, tokens, elements, found):  # type: ignore[no-untyped-def]
-    """Adds to found (documents,) the number of "<" before an HTML element's name, "/" and one, or "!"; and of "&"
-    before a name or number and ";".
-
-    What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
-
-    marks: places of "<" and "&"; tokens: where each starts and ends, and its hash; elements: hashes of names,
-    ascending.
-    """
-    start, end, hashes = tokens
-    document, token, last = 0, 0, len(points) - 1
-    for mark in marks:
-        while mark >= ends[document]:
-            document += 1
-        if points[mark] == AMPERSAND:
-            for place in range(mark + 1, min(mark + 9, len(points))):
-                if points[place] == SEMICOLON:
-                    found[document] += place > mark + 1
-                    break
-                if table[points[place]] & np.uint64(BLANK):
-                    break
-            continue
-        begins = mark + 1
-        if points[begins] == EXCLAMATION:
-            found[document] += 1
-            continue
-        closing = points[begins] == SLASH
-        begins += closing
-        while token < len(start) and start[token] < begins:
-            token += 1
-        if token == len(start) or start[token] != begins:
-            continue
-        place = np.searchsorted(elements, hashes[token])
-        if place == len(elements) or elements[place] != hashes[token]:
-            continue
-        after = min(end[token], last)
-        then = after
-        while then < last and table[points[then]] & np.uint64(BLANK):
-            then += 1
-        link = then > after and points[then] == H  # <a href
-        found[document] += after - begins > 1 or closing or link or points[after] == GREATER
-
-
-@compiled
 def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[no-untyped-def]
     """Fills found (documents, 4) with numbers of words, of those in passages of figures, of the others in sentences or
     clauses, the last of which may be cut off, and of the others that are `shouted`."""
@@ -316,58 +310,21 @@ def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[n
 
 
 @compiled
-def repeated(points, start, end, kinds, hashes, first, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 2) with the number of runs of RUN words that came before in the document, and of all.
-
-    Numbers are told apart here, though one `hashes` stands for all of a length: lines of a table, or of a law, that
-    differ in theirs repeat nothing.
-    """
-    longest = 1
-    for document in range(len(first) - 1):
-        longest = max(longest, first[document + 1] - first[document])
-    keys = np.empty(longest, np.uint64)
-    for document in range(len(first) - 1):
-        low, size = first[document], first[document + 1] - first[document]
-        runs = max(size - RUN + 1, 0)
-        found[document] = (0, runs)
-        if not runs:
-            continue
-        for at in range(size):
-            key = hashes[low + at]
-            if kinds[low + at] & DIGIT:
-                for place in range(start[low + at], end[low + at]):
-                    key = mix_hash(key * PAIR + points[place] + AS_FOLDED)
-            keys[at] = key
-        step = 1
-        while step < RUN:
-            size -= step
-            for at in range(size):
-                keys[at] = mix_hash(keys[at] * PAIR + keys[at + step])
-            step *= 2
-        table, taken = empty_set(runs)
-        for at in range(runs):
-            key = keys[at] >> np.uint64(20)
-            slot = slot_of(table, taken, key)
-            found[document, 0] += taken[slot]
-            table[slot], taken[slot] = key, True
-
-
-@compiled
 def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ignore[no-untyped-def]
     """Fills `found` with P(second | first) / P(second), the former smoothed towards the latter, of the tokens that have
     another `apart` places further in their document, both of them known; and number (documents,) with how many each
     has. Returns how many there are.
 
     pairs: (tokens,) each, keys of the first and the second of a pair, and their counts, float32, 0 if not known; half:
-    (documents,); table: slots, shift and counts of the table of pairs, and float32
-    pseudo-counts; size: (documents,) float32 words of each document's language in a half.
+    (documents,); table: `CountTable.places` of the pairs, and float32 pseudo-counts; size: (documents,) float32 words
+    of each document's language in a half.
     """
     left, right, before, after = pairs
     slots, shift, counts, strength = table
-    keys, seconds, firsts = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
-    filled = 0
+    keys, filled = np.empty(BLOCK, np.uint64), 0
+    firsts, seconds, both = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for document in range(len(first) - 1):
-        begun, mine, stop = filled, slots[half[document]], first[document + 1] - apart
+        begun, mine, words, stop = filled, slots[half[document]], size[document], first[document + 1] - apart
         for block in range(first[document], stop, BLOCK):
             known = 0  # their keys lie side by side, so that many are looked up at once
             for here in range(block, min(block + BLOCK, stop)):
@@ -376,9 +333,10 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
                 firsts[known], seconds[known] = before[here], after[there]
                 known += (before[here] > 0) & (after[there] > 0)
             for place in range(known):
-                both = counted(mine, shift, counts, keys[place])
-                chance = min(seconds[place] / size[document], CHANCE)
-                found[filled + place] = (both / chance + strength) / (firsts[place] + strength)
+                both[place] = counted(mine, shift, counts, keys[place])
+            for place in range(known):  # apart from the look-ups, so that the compiler divides several at once
+                chance = min(seconds[place] / words, CHANCE)
+                found[filled + place] = (both[place] / chance + strength) / (firsts[place] + strength)
             filled += known
         number[document] = filled - begun
     return filled

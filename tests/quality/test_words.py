@@ -25,7 +25,7 @@ from datamask.quality.measures import (
     lifts_of,
     pool_free_measures,
     prose_and_menus,
-    repeated,
+    repeated_runs,
     standing,
 )
 from datamask.quality.page_layout import BASE, mix_hash
@@ -209,9 +209,12 @@ def test_figures_are_told_by_the_share_of_numbers_and_marks_around(tokens: Token
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_repeated_runs(tokens: Tokens) -> None:
-    found, place = np.empty((len(tokens.first) - 1, 2), np.int64), np.arange(len(tokens.hashes))
-    points, kinds = (place % 5 < 1).astype(np.uint32), (tokens.flags[:, 0] * w.DIGIT).astype(np.uint8)
-    repeated(points, place, place + 1, kinds, tokens.hashes, tokens.first, found)
+    place, kinds = np.arange(len(tokens.hashes)), (tokens.flags[:, 0] * w.DIGIT).astype(np.uint8)
+    text = made_words(tokens.first, kinds, kinds > 0)
+    points = place % 5 < 1
+    text.hashes, text.start, text.end = tokens.hashes, place, place + 1
+    text.points = (2 * tokens.hashes + points).astype(np.uint32)
+    found = np.stack(repeated_runs(text), axis=1)
     written = np.where(kinds > 0, 10 + points, 0) + 20 * tokens.hashes.astype(np.int64)  # numbers as they are written
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words = written[mine].tolist()
