@@ -32,11 +32,6 @@ class Spans:
         """(n,) int64: characters of each piece."""
         return self.end - self.start
 
-    @cached_property
-    def document(self) -> np.ndarray:
-        """(n,) int64: the document each piece belongs to."""
-        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
-
     @property
     def count(self) -> np.ndarray:
         """(documents,) int64."""
@@ -44,7 +39,12 @@ class Spans:
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """(documents,) sums of a value per piece."""
-        return _differences(values, self.first[:-1], self.first[1:])
+        sums = np.append(0, np.cumsum(values, dtype=np.int64))
+        return np.diff(sums[self.first])
+
+    def number_of(self, places: np.ndarray) -> np.ndarray:
+        """(n,) how many of some ascending positions lie in each piece."""
+        return np.searchsorted(places, self.end) - np.searchsorted(places, self.start)
 
     def where(self, mask: np.ndarray) -> Spans:
         """The pieces for which mask (n,) is true."""
@@ -66,12 +66,11 @@ class PageLayout:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.points, self.starts, self.ends = code_points(texts)
-        self.characters = self.ends - self.starts
+        self.texts = Spans(self.starts, self.ends, np.arange(len(texts) + 1))
+        self.characters = self.texts.length
         table = ch.tables()
         self.flags = table.flags[self.points]
         self.kinds = table.kinds[self.points]
-
-    # ---------------------------------------------------------------- counting
 
     def spans(self, start: np.ndarray, end: np.ndarray) -> Spans:
         """Pieces given in order of appearance, none reaching over a document's end."""
@@ -79,10 +78,7 @@ class PageLayout:
 
     def total(self, mask: np.ndarray) -> np.ndarray:
         """(documents,) number of True in a mask over code points."""
-        positions = np.flatnonzero(mask)
-        return np.searchsorted(positions, self.ends) - np.searchsorted(positions, self.starts)
-
-    # ---------------------------------------------------------------- words
+        return self.texts.number_of(np.flatnonzero(mask))
 
     @cached_property
     def chunks(self) -> Spans:
@@ -112,8 +108,6 @@ class PageLayout:
         flags = self.flags ^ np.uint8(ch.SYMBOL)  # now "not a symbol"; blanks after a word must not count
         flags[self.kinds == ch.BLANK] = 0
         return np.bitwise_or.reduceat(flags, self.words.start) ^ np.uint8(ch.SYMBOL)
-
-    # ---------------------------------------------------------------- lines
 
     @cached_property
     def newlines(self) -> np.ndarray:
@@ -156,7 +150,7 @@ class PageLayout:
     @cached_property
     def paragraphs(self) -> Spans:
         """What re.split(r"\\n{2,}", text.strip()) gives."""
-        text_start, text_end = self.stripped(Spans(self.starts, self.ends, np.arange(len(self.starts) + 1)))
+        text_start, text_end = self.stripped(self.texts)
         run_start = self.newlines[np.append(True, np.diff(self.newlines) > 1)]
         run_end = self.newlines[np.append(np.diff(self.newlines) > 1, True)] + 1
         document = np.searchsorted(self.starts, run_start, "right") - 1
@@ -164,20 +158,13 @@ class PageLayout:
         inside &= (run_start > text_start[document]) & (run_end < text_end[document])
         start = np.sort(np.concatenate([text_start, run_end[inside]]), kind="stable")
         end = np.sort(np.concatenate([text_end, run_start[inside]]), kind="stable")
-        return Spans(start, end, np.append(np.searchsorted(start, self.starts), len(start)))
-
-    # ---------------------------------------------------------------- hashes
+        return self.spans(start, end)
 
     def hashes(self, spans: Spans) -> np.ndarray:
         """(n,) uint64: equal texts have equal hashes; others differ (odds of a collision: about 2**−50)."""
         found = np.empty(len(spans.start), np.uint64)
         span_hashes(self.points, spans.start, spans.end, found)
         return found
-
-
-def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return sums[high] - sums[low]
 
 
 @compiled

@@ -25,15 +25,13 @@ def duplicates(pieces: Spans, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return found[:, 0], found[:, 1]
 
 
-def repeated_ngrams(words: Spans, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Characters of each document in its most frequent n-gram, and in n-grams that repeat an earlier one.
-
-    :return: (documents, 3) for n = 2, 3, 4 with the spaces between words; (documents, 6) for n = 5 … 10 without,
-        counted from left to right, each repeat skipped over; both int64.
-    """
+def repeated_ngrams(words: Spans, hashes: np.ndarray) -> np.ndarray:
+    """(documents, MOST + 1) int64, a column for each n: characters in the most frequent n-gram for n of TOP, with the
+    spaces between words; for n of DUPLICATED in n-grams that repeat an earlier one, without, counted from left to
+    right, each repeat skipped over."""
     found = np.zeros((len(words.first) - 1, MOST + 1), np.int64)
     count_repeats(words.first, words.length, hashes, _PLACE, found)
-    return found[:, TOP], found[:, DUPLICATED]
+    return found
 
 
 @compiled
@@ -52,7 +50,7 @@ def count_duplicates(first, lengths, hashes, found):  # type: ignore[no-untyped-
 
 @compiled
 def count_repeats(first, lengths, hashes, places, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, MOST + 1), a column for each n, with `repeated_ngrams`.
+    """Fills found with `repeated_ngrams`.
 
     places: (MOST,) odd factors of an n-gram's words.
     """

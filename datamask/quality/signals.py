@@ -14,7 +14,7 @@ import numpy as np
 
 from datamask.quality import characters as ch
 from datamask.quality.page_layout import PageLayout, Spans
-from datamask.quality.repetition import duplicates, repeated_ngrams
+from datamask.quality.repetition import DUPLICATED, TOP, duplicates, repeated_ngrams
 from datamask.quality.rules import SIGNALS
 
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # Gopher's
@@ -48,19 +48,15 @@ def _words(layout: PageLayout) -> dict[str, np.ndarray]:
     for stop_word in known.hashes(known.words):
         places = np.flatnonzero(hashes == stop_word)
         stop_words += np.diff(np.searchsorted(places, words.first)) > 0
-    top, duplicated = repeated_ngrams(words, hashes)
-    share = {}
-    for column, n in enumerate((2, 3, 4)):
-        share[f"top_{n}_gram"] = _ratio(top[:, column], layout.characters)
-    for column, n in enumerate(range(5, 11)):
-        share[f"duplicate_{n}_grams"] = _ratio(duplicated[:, column], layout.characters)
+    repeated = repeated_ngrams(words, hashes)
     return {
         "words": real_count,
         "word_length": np.where(spaced_count * 2 >= np.maximum(real_count, 1), length, np.nan),
         "words_with_letters": _ratio(words.sum((flags & ch.ALPHA) != 0), words.count),
         "stop_words": stop_words,
         "newlines_per_word": _ratio(layout.total(layout.points == 10), words.count),
-        **share,
+        **{f"top_{n}_gram": _ratio(repeated[:, n], layout.characters) for n in TOP},
+        **{f"duplicate_{n}_grams": _ratio(repeated[:, n], layout.characters) for n in DUPLICATED},
     }
 
 
@@ -106,25 +102,18 @@ def _repetition(layout: PageLayout) -> dict[str, np.ndarray]:
 
 
 def _c4(layout: PageLayout) -> dict[str, np.ndarray]:
-    lines = layout.split_lines
-    chunks = layout.chunks
-    low, high = np.searchsorted(chunks.start, lines.start), np.searchsorted(chunks.start, lines.end)
-    long_chunks = np.flatnonzero(chunks.length > 1000)
-    long_word = np.searchsorted(long_chunks, high) > np.searchsorted(long_chunks, low)
-    filled = high > low
-    short = filled & (high - low < 3) & ~long_word
+    lines, chunks = layout.split_lines, layout.chunks
+    number = lines.number_of(chunks.start)
+    long_word = lines.number_of(chunks.start[chunks.length > 1000]) > 0
+    filled = number > 0
+    short = filled & (number < 3) & ~long_word
     kept = filled & ~long_word & ~short
     lower = np.minimum(layout.points, 0x80).astype(np.uint8).tobytes().lower()
-    latin, mentions = _lines_with(lower, (b"lorem ipsum",), lines), _lines_with(lower, (b"javascript",), lines)
-    lorem_ipsum = kept & latin
-    javascript = kept & mentions
+    lorem_ipsum = kept & _lines_with(lower, (b"lorem ipsum",), lines)
+    javascript = kept & _lines_with(lower, (b"javascript",), lines)
     kept &= ~javascript
-    brackets = np.zeros(len(kept), dtype=bool)
-    brackets[_line_of(np.flatnonzero(layout.points == ord("{")), lines)] = True
-    brackets &= kept
-    policy = np.zeros(len(kept), dtype=bool)
-    if b"cookie" in lower or b"terms of use" in lower or b"privacy policy" in lower:
-        policy = kept & _lines_with(lower, _POLICY, lines)
+    brackets = kept & (lines.number_of(np.flatnonzero(layout.points == ord("{"))) > 0)
+    policy = kept & _lines_with(lower, _POLICY, lines)
     kept &= ~policy
     start, end = layout.stripped(lines)
     closing = layout.flags[end - 1] & (ch.TERMINAL | ch.QUOTE) != 0
@@ -144,33 +133,19 @@ def _c4(layout: PageLayout) -> dict[str, np.ndarray]:
 
 def _lines_with(text: bytes, phrases: Sequence[bytes], lines: Spans) -> np.ndarray:
     """(lines,) bool: the line holds one of the phrases, whose bytes are all ASCII, one byte a code point."""
-    found = np.zeros(len(lines.start), dtype=bool)
-    for phrase in phrases:
-        places = [match.start() for match in re.finditer(phrase, text)]
-        found[_line_of(np.array(places, dtype=np.int64), lines)] = True
-    return found
-
-
-def _line_of(places: np.ndarray, lines: Spans) -> np.ndarray:
-    """Indices of the lines that hold the places (which all lie in one)."""
-    return np.unique(np.searchsorted(lines.start, places, "right") - 1)
+    places = sorted(match.start() for phrase in phrases for match in re.finditer(phrase, text))
+    return lines.number_of(np.array(places, dtype=np.int64)) > 0
 
 
 def _sentences(layout: PageLayout, lines: Spans) -> np.ndarray:
     """(lines,) sentences: one, and one more at each word that follows a word of sentence-ending punctuation alone."""
     words, flags = layout.words, layout.word_flags
-    stop = ((flags & (ch.TERMINAL | ch.SYMBOL)) == (ch.TERMINAL | ch.SYMBOL)) & (words.length == 1)
-    stops = np.concatenate([[0], np.cumsum(stop)])
-    real = np.flatnonzero((flags & ch.SYMBOL) == 0)
-    low, high = np.searchsorted(words.start[real], lines.start), np.searchsorted(words.start[real], lines.end)
-    before = stops[real]
-    begins = np.zeros(len(real), dtype=np.int64)
-    begins[1:] = before[1:] > before[:-1]
-    opening = low[low < high]  # the first word of a line follows what stands before it in the line alone
-    line_stops = stops[np.searchsorted(words.start, lines.start)]
-    begins[opening] = before[opening] > line_stops[low < high]
-    sums = np.concatenate([[0], np.cumsum(begins)])
-    return 1 + sums[high] - sums[low]
+    ends = ((flags & (ch.TERMINAL | ch.SYMBOL)) == (ch.TERMINAL | ch.SYMBOL)) & (words.length == 1)
+    stops, real = words.start[ends], words.start[(flags & ch.SYMBOL) == 0]
+    # a line's first word follows what stands before it in the line alone
+    line = lines.start[np.searchsorted(lines.start, real, "right") - 1]
+    before = np.maximum(np.append(0, real)[: len(real)], line)
+    return 1 + lines.number_of(real[np.searchsorted(stops, real) > np.searchsorted(stops, before)])
 
 
 def _fineweb(layout: PageLayout) -> dict[str, np.ndarray]:
