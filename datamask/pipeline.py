@@ -142,7 +142,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=4,
+            version=5,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,

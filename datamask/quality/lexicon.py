@@ -25,7 +25,7 @@ LISTS = {"menus": 1, "notices": 2, "adverts": 4}  # bits of a word that is of se
 def find_listed(words: BatchWords) -> np.ndarray:
     """(tokens,) uint8: the LISTS that each token is of."""
     found = np.zeros(len(words.start), np.uint8)
-    look_up_lists(*lists_by_hash(), words.hashes, words.kinds, found)
+    look_up_lists(*lists_by_hash(), words.first, words.hashes, words.kinds, found)
     return found
 
 
@@ -49,11 +49,13 @@ def lists_by_hash() -> tuple[np.ndarray, np.ndarray]:
 
 
 @compiled
-def look_up_lists(table, lists, hashes, kinds, found):  # type: ignore[no-untyped-def]
+def look_up_lists(table, lists, first, hashes, kinds, found):  # type: ignore[no-untyped-def]
     """Adds to found (tokens,), zeros, what `find_listed` returns. table, lists: of `lists_by_hash`."""
-    for at in range(len(hashes)):
-        found[at] |= lists[slot_of(table, lists, hashes[at])]
-        if kinds[at] & SINGLE and at + 1 < len(hashes):
-            both = lists[slot_of(table, lists, mix_hash(hashes[at] * PAIR + hashes[at + 1]))]
-            found[at] |= both
-            found[at + 1] |= both
+    for document in range(len(first) - 1):
+        last = first[document + 1] - 1
+        for at in range(first[document], last + 1):
+            found[at] |= lists[slot_of(table, lists, hashes[at])]
+            if kinds[at] & SINGLE and at < last:
+                both = lists[slot_of(table, lists, mix_hash(hashes[at] * PAIR + hashes[at + 1]))]
+                found[at] |= both
+                found[at + 1] |= both

@@ -19,7 +19,7 @@ from datamask.quality.page_layout import Spans, mix_hash, span_hashes
 from datamask.quality.repetition import duplicates
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, UPPER, tables
 
-CONTENT_VERSION = 13  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 14  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there

@@ -15,6 +15,7 @@ from datamask.quality import word_tables as w
 from datamask.quality.batch_words import FIGURES, REACH, BatchWords
 from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.language_models import Languages
+from datamask.quality.lexicon import find_listed
 from datamask.quality.measures import (
     CAPITALS,
     CHANCE,
@@ -243,6 +244,11 @@ def test_usual_words(tokens: Tokens) -> None:
         reads &= (near(capital[mine]) <= CAPITALS * number) & ~figures[mine]
         listed = words & ~reads & (near(menus[mine]) >= SEVERAL)
         assert found[document].tolist() == [(words & reads).sum(), listed.sum()]
+
+
+def test_a_pair_of_letters_is_of_a_list_within_one_document_alone() -> None:
+    assert find_listed(BatchWords(["导航"])).tolist() == [1, 1]
+    assert find_listed(BatchWords(["导", "航", "导 航"])).tolist() == [0, 0, 1, 1]
 
 
 def test_lifts() -> None:
