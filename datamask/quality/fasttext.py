@@ -81,21 +81,16 @@ class FastTextScorer(Scorer):
 
     @classmethod
     def load(cls, ref: ScorerRef, config: Config, work: str) -> FastTextScorer:
-        settings = ref.settings
-        tokenizer = None if settings.tokenizer is None else _tokenizer(settings.tokenizer)
-        return cls(ref.path, settings.preparation, settings.label, tokenizer)
+        return cls(ref.path, ref.settings)
 
-    def __init__(self, path: str, preparation: str, label: str | None, tokenizer: Tokenizer | None = None) -> None:
-        self._model = load_model(path)
-        self._prepare: Callable[[str], str]
+    def __init__(self, path: str, settings: ScorerSettings) -> None:
+        self._model, label, preparation = load_model(path), settings.label, settings.preparation
+        self._prepare: Callable[[str], str] = prepare_dclm if preparation == "dclm" else prepare_plain
         if preparation == "ultra-fineweb":
-            assert tokenizer is not None
-            pieces: dict[int, str] = {}
+            tokenizer, pieces = _tokenizer(str(settings.tokenizer)), dict[int, str]()
             self._prepare = lambda text: prepare_ultra_fineweb(text, tokenizer, pieces)
-        else:
-            self._prepare = prepare_dclm if preparation == "dclm" else prepare_plain
         labels = list(self._model.labels)
-        self._label = None if label is None else _full(label)
+        self._label = None if label is None else LABEL + label.removeprefix(LABEL)
         self._negative = NEGATIVE.get(preparation)
         known = ", ".join(name.removeprefix(LABEL) for name in labels)
         if self._label is not None and self._label not in labels:
@@ -151,10 +146,6 @@ def require_file(path: str) -> None:
         )
 
 
-def _full(label: str) -> str:
-    return label if label.startswith(LABEL) else LABEL + label
-
-
 def _readable(text: str) -> str:
     """Without lone surrogates, which fastText cannot take."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -193,7 +184,7 @@ def check_file(path: str) -> None:
             raise ModelError(f"fastText model {path}: not a fastText file of version {VERSION} (.bin or .ftz)")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
-                supervised = _walk(_Reader(data))
+                supervised = _walk(data)
             except (struct.error, OverflowError) as error:
                 raise ModelError(
                     f"fastText model {path} is broken: it ends after {size:,} bytes, in the middle; fetch it again"
@@ -202,50 +193,42 @@ def check_file(path: str) -> None:
         raise ModelError(f"fastText model {path} holds word vectors, not a classifier")
 
 
-class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data = data
-        self.place = 8
+def _walk(data: mmap.mmap) -> bool:
+    """Whether it is a classifier; else what follows is not looked at."""
+    place = 8
 
-    def take(self, layout: str) -> tuple:
+    def take(layout: str) -> tuple:
         """Values of `struct`'s codes; of "x" none, so many bytes are skipped."""
-        values = struct.unpack_from("<" + layout, self._data, self.place)
-        self.place += struct.calcsize("<" + layout)
+        nonlocal place
+        values = struct.unpack_from("<" + layout, data, place)
+        place += struct.calcsize("<" + layout)
         return values
 
-    def skip_string(self) -> None:
-        end = self._data.find(b"\0", self.place)  # −1, and so an error of `struct`, where none ends
-        self.take(f"{end + 1 - self.place}x")
+    def skip_quantiser() -> None:
+        dimensions, _, _, _ = take("4i")
+        take(f"{4 * 256 * dimensions}x")
 
-    def skip_matrix(self, quantised: bool) -> None:
+    def skip_matrix(quantised: bool) -> None:
         if not quantised:
-            rows, columns = self.take("qq")
-            self.take(f"{4 * rows * columns}x")
+            rows, columns = take("qq")
+            take(f"{4 * rows * columns}x")
             return
-        (normalised,) = self.take("?")
-        rows, _, codes = self.take("qqi")
-        self.take(f"{codes}x")
-        self._skip_quantiser()
+        normalised, rows, _, codes = take("?qqi")
+        take(f"{codes}x")
+        skip_quantiser()
         if normalised:
-            self.take(f"{rows}x")
-            self._skip_quantiser()
+            take(f"{rows}x")
+            skip_quantiser()
 
-    def _skip_quantiser(self) -> None:
-        dimensions, _, _, _ = self.take("4i")
-        self.take(f"{4 * 256 * dimensions}x")
-
-
-def _walk(reader: _Reader) -> bool:
-    """Whether it is a classifier; else what follows is not looked at."""
-    if reader.take("12id")[7] != _SUPERVISED:  # dim, ws, epoch, minCount, neg, wordNgrams, loss, model, …, t
+    if take("12id")[7] != _SUPERVISED:  # dim, ws, epoch, minCount, neg, wordNgrams, loss, model, …, t
         return False
-    entries, _, _, _, pruned = reader.take("iiiqq")
+    entries, _, _, _, pruned = take("iiiqq")
     for _ in range(entries):
-        reader.skip_string()
-        reader.take("9x")  # count int64, type int8
-    reader.take(f"{8 * max(pruned, 0)}x")
-    (quantised,) = reader.take("?")
-    reader.skip_matrix(quantised)
-    (quantised_output,) = reader.take("?")
-    reader.skip_matrix(quantised and quantised_output)
+        end = data.find(b"\0", place)  # −1, and so an error of `struct`, where none ends
+        take(f"{end + 1 - place}x9x")  # the word; its count int64, its type int8
+    take(f"{8 * max(pruned, 0)}x")
+    (quantised,) = take("?")
+    skip_matrix(quantised)
+    (quantised_output,) = take("?")
+    skip_matrix(quantised and quantised_output)
     return True
