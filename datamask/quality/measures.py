@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.hash_sets import empty_set, slot_of
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
-from datamask.quality.page_layout import Spans, mix_hash, span_hashes
-from datamask.quality.repetition import duplicates
+from datamask.quality.page_layout import mix_hash, span_hashes
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, UPPER, tables
 
 CONTENT_VERSION = 14  # raised when a measure, a term or the score changes
@@ -129,7 +129,8 @@ def count_tags(words: BatchWords) -> np.ndarray:
     token = np.minimum(np.searchsorted(words.start, begins), len(words.start) - 1)
     after, then = words.end[token], np.append(words.start[1:], last)[token]  # the end, and the next that is not blank
     link = (then > after) & (points[then] == ord("h"))  # <a href
-    named = (words.start[token] == begins) & np.isin(words.hashes[token], _elements())
+    elements, hashes = _elements(), words.hashes[token]
+    named = (words.start[token] == begins) & (elements[np.searchsorted(elements[:-1], hashes)] == hashes)
     named &= (after - begins > 1) | closing | link | (points[np.minimum(after, last)] == ord(">"))
     follows = points[np.minimum(ampersand[:, None] + 1 + np.arange(ENTITY), last)]
     ends = (follows == ord(";")) | (tables().packed[follows] & np.uint64(BLANK) != 0)
@@ -155,12 +156,9 @@ def repeated_runs(words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
     written = np.empty(len(numbers), np.uint64)
     span_hashes(words.points, words.start[numbers], words.end[numbers], written)
     keys[numbers] = written
-    for step in (1, 2, 4):
-        keys = mix_hash(keys[:-step] * PAIR + keys[step:])
-    runs = np.maximum(np.diff(words.first) - RUN + 1, 0)
-    first = np.append(0, np.cumsum(runs))
-    place = np.arange(first[-1]) + np.repeat(words.first[:-1] - first[:-1], runs)
-    return duplicates(Spans(place, place + RUN, first), keys[place])[0], runs
+    found = np.zeros(len(words), np.int64)
+    count_repeats(words.first, keys, found)
+    return found, np.maximum(np.diff(words.first) - RUN + 1, 0)
 
 
 def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np.ndarray) -> dict[str, np.ndarray]:
@@ -340,3 +338,20 @@ def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ig
             filled += known
         number[document] = filled - begun
     return filled
+
+
+@compiled
+def count_repeats(first, keys, found):  # type: ignore[no-untyped-def]
+    """Adds to found (documents,) the number of runs of RUN tokens that came before in their document. keys: (tokens,)
+    hashes, overwritten."""
+    for document in range(len(found)):
+        runs = keys[first[document] : first[document + 1]]
+        for step in (1, 2, 4):  # keys of two tokens, of four, of eight
+            for at in range(len(runs) - step):
+                runs[at] = mix_hash(runs[at] * PAIR + runs[at + step])
+            runs = runs[: max(len(runs) - step, 0)]
+        table, taken = empty_set(len(runs))
+        for key in runs:
+            slot = slot_of(table, taken, key)
+            found[document] += taken[slot]
+            table[slot], taken[slot] = key, True
