@@ -93,7 +93,7 @@ def read_undecided(state: MomentState, group: groups.Group) -> dict[str, np.ndar
     mass = groups.weights_of(state.settings, group.shard) * inside / state.size
     sums = (metric.sum_over(pool, torch.from_numpy(mass[rows]), torch.float32) for metric in state.metrics)
     offset = np.asarray(mass @ state.linear(group.shard))
-    return {"features": features[at], "state": state.joint.flat(sums), "offset": offset}
+    return {"features": features[at], "state": state.joint.flatten(sums), "offset": offset}
 
 
 @groups.hands_on("price")
@@ -101,7 +101,7 @@ def price_group(state: MomentState, group: groups.Group) -> dict[str, np.ndarray
     """Map: a group's prices (n,) at each of the slopes, `price_<number>`."""
     pool, linear = _pool(state, group), torch.from_numpy(state.linear(group.shard))
     factors = [-0.5] * len(state.metrics)
-    slopes = (on_device(state.device, state.joint.split(slope)) for slope in state.slopes)
+    slopes = (on_device(state.device, state.joint.unflatten(slope)) for slope in state.slopes)
     found = (priced(pool, state.metrics, factors, linear, slope)[0].numpy() for slope in slopes)
     return {f"price_{place}": price for place, price in enumerate(found)}
 
@@ -133,7 +133,7 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
             pair = metric.exact_sums(pool.rows(index, torch.float64))
             arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
     linear = torch.from_numpy(state.linear(group.shard))
-    bounded, chosen = (on_device(state.device, state.joint.split(at)) for at in (state.bounded, state.chosen))
+    bounded, chosen = (on_device(state.device, state.joint.unflatten(at)) for at in (state.bounded, state.chosen))
     price, error = priced(pool, state.metrics, state.joint.scales, linear, bounded, errors=True)
     most = price + error
     near = (most > torch.from_numpy(thresholds)).nonzero()[:, 0]
@@ -152,7 +152,7 @@ def quadratic_of(state: MomentState, posed: groups.Undecided) -> Quadratic:
     """The problem of the undecided on one worker, which holds their features in memory."""
     features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
     pool = Pool(features, np.zeros(len(features)), device=state.device)
-    held = state.joint.split(groups.sum_groups(posed.taken, "state") * state.size)
+    held = state.joint.unflatten(groups.sum_groups(posed.taken, "state") * state.size)
     return Quadratic(
         [prepare(metric, pool) for metric in state.metrics],
         moment_coefficients(state.diversity, state.size),
@@ -168,7 +168,7 @@ def solve_fractions(state: MomentState, posed: groups.Undecided) -> Fractions:
     problem, feasible = quadratic_of(state, posed), Feasible(posed.limits)
     start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
     found = relaxation.relax_mask(problem, start, relaxation.TOLERANCE, lambda step: None)
-    return Fractions(found.p.numpy(), state.joint.flat(found.best) / state.size, found.value)
+    return Fractions(found.p.numpy(), state.joint.flatten(found.best) / state.size, found.value)
 
 
 def search_mask(state: MomentState, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +178,7 @@ def search_mask(state: MomentState, item: tuple[groups.Undecided, np.ndarray, in
     moments = problem.moments(p)
     relaxed = Ascent(p, moments, problem.value(p, moments), problem.price(moments), float("inf"), moments)
     mask, _, _ = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, lambda step: None)
-    return mask.numpy(), state.joint.flat(problem.moments(mask.double())) / state.size
+    return mask.numpy(), state.joint.flatten(problem.moments(mask.double())) / state.size
 
 
 def on_device(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -240,7 +240,7 @@ class MomentRounds(Rounds):
         )
         start = small.feasible.uniform()
         found = Multilinear(small, start, relaxation.TOLERANCE, LEARNING_STEPS).representing(1 / share).run()
-        return self.joint.flat(found.moments) / self.size / share
+        return self.joint.flatten(found.moments) / self.size / share
 
     def finished(
         self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray

@@ -210,13 +210,13 @@ class SummedMoments:
         """(J,) the scale of each number's moment."""
         return np.repeat(self.scales, [math.prod(shape) for shape in self.shapes])
 
-    def split(self, state: np.ndarray) -> list[torch.Tensor]:
+    def unflatten(self, state: np.ndarray) -> list[torch.Tensor]:
         """The moments."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
         parts = zip(np.split(state, ends), self.shapes, strict=True)
         return [torch.from_numpy(part.reshape(shape)) for part, shape in parts]
 
-    def flat(self, moments: Iterable[torch.Tensor]) -> np.ndarray:
+    def flatten(self, moments: Iterable[torch.Tensor]) -> np.ndarray:
         """(J,) float64: the state of these moments."""
         return np.concatenate([np.zeros(0), *(moment.double().cpu().numpy().ravel() for moment in moments)])
 
