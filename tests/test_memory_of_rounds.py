@@ -110,6 +110,7 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
     monkeypatch.setattr(moment_rounds, "SAMPLE", 200)
+    monkeypatch.setattr(price_rounds, "LIMITED", 2000)
     monkeypatch.setattr(groups, "UNSOLVED", np.inf)  # however far from the optimum so few undecided end
     config = Config(select=Select(algorithm="Pair_simi", select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
