@@ -165,7 +165,8 @@ def quadratic_of(state: MomentState, posed: groups.Undecided) -> Quadratic:
 
 def solve_fractions(state: MomentState, posed: groups.Undecided) -> Fractions:
     """The fractional optimum of the undecided, and the state of its least bound."""
-    problem, feasible = quadratic_of(state, posed), Feasible(posed.limits)
+    problem = quadratic_of(state, posed)
+    feasible = problem.feasible
     start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
     found = relaxation.relax_mask(problem, start, relaxation.TOLERANCE, lambda step: None)
     return Fractions(found.p.numpy(), state.joint.flatten(found.best) / state.size, found.value)
@@ -229,9 +230,8 @@ class MomentRounds(Rounds):
         problem = Problem(pool, self.settings, self.unit, self.size * share, *given, make, copies=1 / share)
         self.terms, self.diversity = problem.objective.quality, problem.objective.diversity
         self.objective_span = span_of_objective([*self.terms, *self.diversity], self.settings.calibrate)
-        self.state = replace(self.state, terms=self.terms, diversity=self.diversity)
         self.joint = SummedMoments.of(self.diversity)
-        self.state = replace(self.state, joint=self.joint)
+        self.state = replace(self.state, terms=self.terms, diversity=self.diversity, joint=self.joint)
         small = Quadratic(
             [prepare(metric, pool) for metric in self.state.metrics],
             moment_coefficients(self.diversity, self.size * share),

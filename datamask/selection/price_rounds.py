@@ -93,7 +93,7 @@ class Rounds(groups.GroupDriver):
     greatest_room: int  # where it may grow if it holds too few
     descended = True  # whether the first state is that of a descent; else it is made where solves do not come near
     answers: Feasible | None = None  # of the documents that the limits' prices are learned on
-    room_words = "{:,}"  # a room in words
+    room_words: str  # a room in words, with a place for its number
 
     @abstractmethod
     def finished(

@@ -48,7 +48,19 @@ class RelaxedMetric(Protocol):
         """mask: (N,) float64 in [0, 1]. The raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
 
 
-class StateMetric(Protocol):
+class StateFunction(Protocol):
+    """A concave function of a state."""
+
+    @abstractmethod
+    def of_state(self, state: np.ndarray) -> float:
+        """Its value: of a metric raw D."""
+
+    @abstractmethod
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """Its gradient, of the state's shape."""
+
+
+class StateMetric(StateFunction, Protocol):
     """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
 
     p need not be 0 or 1: a document that is repeated counts as often.
@@ -61,14 +73,6 @@ class StateMetric(Protocol):
     @abstractmethod
     def products(self, slope: np.ndarray) -> np.ndarray:
         """⟨slope, v_i⟩ of every document: (N,) float64."""
-
-    @abstractmethod
-    def of_state(self, state: np.ndarray) -> float:
-        """Raw D."""
-
-    @abstractmethod
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """dD / dstate, of the state's shape."""
 
     @abstractmethod
     def inside(self, state: np.ndarray) -> bool:
@@ -84,16 +88,8 @@ class Slopes(NamedTuple):
     least: np.ndarray  # what the slope must not fall below
 
 
-class SummedState(Protocol):
-    """A concave function of a state (J,), whose documents are elsewhere."""
-
-    @abstractmethod
-    def of_state(self, state: np.ndarray) -> float:
-        """Its value."""
-
-    @abstractmethod
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """(J,) its gradient."""
+class SummedState(StateFunction, Protocol):
+    """A function of a state (J,), whose documents are elsewhere."""
 
     @abstractmethod
     def slopes_from(self, state: np.ndarray) -> Slopes:
