@@ -40,13 +40,22 @@ class ModelCache:
                     self._models[key] = self._models.pop(key)  # now the most recently used
                     return self._models[key]
             model = load()
-            torch = sys.modules.get("torch")  # without it there is none of its models, nor a GPU in use
-            size = self._size * max(1, torch.cuda.device_count() if torch else 0)
             with self._guard:
                 self._models[key] = model
-                while len(self._models) > size:
-                    self._models.pop(next(iter(self._models)))
+                if len(self._models) > self._size:
+                    size = self._size * max(1, _gpus())
+                    while len(self._models) > size:
+                        self._models.pop(next(iter(self._models)))
         return model
+
+
+def _gpus() -> int:
+    """How many GPUs are in use: none where no module has asked for torch."""
+    if "torch" not in sys.modules:
+        return 0
+    import torch  # another thread may be loading it: this waits until it is there
+
+    return torch.cuda.device_count()
 
 
 MODELS = ModelCache()

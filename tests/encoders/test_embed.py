@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -265,6 +267,25 @@ def test_one_load_however_many_threads() -> None:
     assert len(loads) == 2 and len({id(model) for model in found}) == 2
     cache.get("third", object)
     assert cache.get("third", lambda: None) is not None and len(cache._models) == 2
+
+
+def test_models_are_kept_while_another_thread_loads_torch(tmp_path: Path) -> None:
+    """The libraries of later stages load in a thread of their own: a half loaded torch says nothing about GPUs yet."""
+    (tmp_path / "torch.py").write_text(
+        "import time\ntime.sleep(0.5)\nclass cuda:\n    device_count = staticmethod(lambda: 0)\n"
+    )
+    program = f"""
+import sys, threading
+sys.path.insert(0, {str(tmp_path)!r})
+from datamask.models.load import ModelCache
+threading.Thread(target=__import__, args=("torch",)).start()
+while "torch" not in sys.modules:
+    pass
+cache = ModelCache(1)
+print([cache.get(key, lambda: key) for key in (1, 2)], len(cache._models))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[1, 2] 1\n", done.stderr
 
 
 def test_a_fitted_encoder_in_an_object_store(
