@@ -2,10 +2,12 @@
 
     python benchmarks/quality_code.py --code samples/code --prose samples/prose [--to datamask/quality/code_shapes.json]
 
-Each folder has a folder of text files for each programming language, or for each kind of prose, named `source--n`. Half
-of the sources, packages say, fit, and the files of the others are judged; then the other way round. The second table
-holds out a fifth of the languages and kinds. The fit starts from the weights that there are and stays near them, so
-that what earlier files taught is kept; what is held out may have been among those.
+Each folder has a folder of text files for each programming language, or for each kind of prose, named `source--n`:
+`quality_code_samples.py` gathers them. A file most of whose characters are comments or documentation is prose with code
+in it and is left out; --comments 1 keeps these. Half of the sources, packages say, fit, and the files of the others are
+judged; then the other way round. The second table holds out a fifth of the languages and kinds, the third judges the
+weights that there are. The fit starts from these and stays near them, so that what earlier files taught is kept; what
+is held out may have been among those.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ import argparse
 import json
 import random
 import re
+from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Comment, String
 from quality_planted import items
 from scipy.optimize import minimize
 
@@ -62,12 +68,25 @@ def half_of(path: Path) -> int:
     return blake2b(path.name.partition("--")[0].encode()).digest()[0] % 2
 
 
-def read(folder: Path, is_code: bool) -> Kinds:
+def share_of_comments(text: str, lexer: Lexer) -> float:
+    """Of the characters that are not blank, which stand in comments and documentation, POD say."""
+    sizes = Counter[bool]()
+    for kind, value in lexer.get_tokens(text):
+        of_program = kind in Comment.Preproc and lexer.name != "Perl"  # what follows __END__ has this kind there
+        commented = (kind in Comment and not of_program) or kind in String.Doc
+        sizes[commented] += len("".join(value.split()))
+    return sizes[True] / max(sizes.total(), 1)
+
+
+def read(folder: Path, is_code: bool, comments: float) -> Kinds:
     """The features of each kind's files, and their halves."""
     found: Kinds = {}
     for kind in sorted(path for path in folder.iterdir() if path.is_dir()):
         read = [(path.read_text("utf-8", "replace")[:CHARACTERS], half_of(path)) for path in sorted(kind.iterdir())]
         read = [(text, half) for text, half in read if text.strip() and (is_code or not PATCH.search(text))]
+        if is_code:
+            lexer = get_lexer_by_name(kind.name)
+            read = [(text, half) for text, half in read if share_of_comments(text, lexer) <= comments]
         texts = [text for text, _ in read]
         if not is_code and len(texts) > len(LISTS):
             generator = random.Random(len(texts))
@@ -120,12 +139,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--code", type=Path, required=True)
     parser.add_argument("--prose", type=Path, required=True)
+    parser.add_argument("--comments", type=float, default=0.5, help="greatest share of a file of code")
     parser.add_argument("--to", type=Path)
     arguments = parser.parse_args()
-    kinds = read(arguments.code, True) | read(arguments.prose, False)
+    kinds = read(arguments.code, True, arguments.comments) | read(arguments.prose, False, 1)
     whole: Features = {kind: rows for kind, (rows, _) in kinds.items()}
+    tables: dict[str, dict[tuple[bool, str], list[bool]]] = {}
     for title in ("sources held out", "languages and kinds held out"):
-        found: dict[tuple[bool, str], list[bool]] = {kind: [] for kind in kinds}
+        found = tables[title] = {kind: [] for kind in kinds}
         for half in range(2 if title == "sources held out" else FOLDS):
             if title == "sources held out":
                 train, test = (
@@ -137,13 +158,17 @@ def main() -> None:
                 train, test = ({kind: whole[kind] for kind in whole if (side[kind] != half) == own} for own in (1, 0))
             for kind, taken in told(test, *fit(train)).items():
                 found[kind] += taken.tolist()
+    tables["the weights as they stand"] = {
+        kind: taken.tolist() for kind, taken in told(whole, *weights_of_pairs()).items()
+    }
+    for title, found in tables.items():
         print(f"\n| {title} | files | taken for code |\n|---|--:|--:|")
         for side, name in ((True, "code"), (False, "prose")):
             ours = {kind[1]: values for kind, values in found.items() if kind[0] == side and len(values) >= 12}
             shares = {kind: float(np.mean(values)) for kind, values in ours.items()}
             files = sum(map(len, ours.values()))
             print(f"| {name}, mean of {len(ours)} kinds | {files:,} | {np.mean(list(shares.values())):.4f} |")
-            for kind, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:12]:
+            for kind, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:9]:
                 print(f"| {kind} | {len(ours[kind])} | {share:.3f} |")
     weights, intercept = fit(whole)
     if arguments.to:
