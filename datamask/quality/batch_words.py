@@ -13,7 +13,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality import word_tables as wt
-from datamask.quality.page_layout import code_points, hashed, mix_hash
+from datamask.quality.code_points import code_points, hashed, mix_hash
 
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
 FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in tables

@@ -13,7 +13,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.page_layout import BASE, mix_hash
+from datamask.quality.code_points import BASE, mix_hash
 
 HALVES = 2
 PAIR = BASE  # factor of the first of two hashes

@@ -17,11 +17,9 @@ SPACE = 1  # str.isspace
 ALPHA = 2  # str.isalpha
 SYMBOL = 4  # punctuation and control characters: a word made of these alone is no word (datatrove, utils/text.py)
 TERMINAL = 8  # ends a sentence, in any script: Unicode's Sentence_Terminal
-QUOTE = 16  # " and ': with TERMINAL, C4's terminal punctuation
-LINE_BREAK = 32  # str.splitlines
-UNSPACED = 64  # a letter of a script written without spaces
+UNSPACED = 16  # a letter of a script written without spaces
 
-# Kinds: how a character takes part in words, of which `page_layout.find_words` has the rules.
+# Kinds: how a character takes part in words, of which `rule_words.find_words` has the rules.
 BLANK, LOWER, UPPER, DIGIT, OTHER, PERIOD, COMMA, HYPHEN, INFIX, APOSTROPHE, EDGE, COLON, ALWAYS, SINGLE = range(14)
 
 # CCNet's punctuation beyond ASCII (normalizer.py), which datatrove's filters use; the digit among it is CCNet's own.
@@ -46,17 +44,14 @@ def tables() -> CharacterTables:
     first = category.astype("U1")
     letter = (first == "L") | (first == "M")
     everything = characters()
-    white = [found.start() for found in regex.finditer(r"\s|[\x1c-\x1f]", everything) if found[0].isspace()]
-    space = _points(map(chr, white))
+    space = _points(filter(str.isspace, everything))
     unspaced = spaceless() & letter
     assigned = ~np.isin(category, ("Cn", "Cs"))
     for flag, points in (
         (SPACE, space),
-        (LINE_BREAK, _points(chr(point) for point in white if len(f"a{chr(point)}a".splitlines()) > 1)),
         (ALPHA, first == "L"),
         (TERMINAL | SYMBOL, _points(regex.findall(r"\p{Sentence_Terminal}", everything))),
         (SYMBOL, _points([*string.punctuation, *_CCNET, *_CONTROL])),
-        (QUOTE, _points("\"'")),
         (UNSPACED, unspaced),
     ):
         flags[:LAST][points & assigned] |= flag

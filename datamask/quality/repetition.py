@@ -1,4 +1,4 @@
-"""Gopher's repetition measures: duplicated lines, and characters in repeated n-grams of words.
+"""Gopher's measures of repeated n-grams of words.
 
 Rae et al. 2021 (arXiv 2112.11446), table A1, computed as datatrove does (gopher_repetition_filter.py).
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, set_of, slot_of
-from datamask.quality.page_layout import Spans
+from datamask.quality.rule_words import RuleWords
 
 TOP = (2, 3, 4)
 DUPLICATED = (5, 6, 7, 8, 9, 10)
@@ -18,34 +18,13 @@ LEAST, MOST = TOP[0], DUPLICATED[-1]
 _PLACE = np.random.default_rng(0x6772616D).integers(1 << 62, size=MOST, dtype=np.uint64) * 2 + 1  # any odd numbers do
 
 
-def duplicates(pieces: Spans, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces equal to an earlier one of their document: how many, and their characters; each (documents,) int64."""
-    found = np.zeros((len(pieces.first) - 1, 2), np.int64)
-    count_duplicates(pieces.first, pieces.length, hashes, found)
-    return found[:, 0], found[:, 1]
-
-
-def repeated_ngrams(words: Spans, hashes: np.ndarray) -> np.ndarray:
+def repeated_ngrams(words: RuleWords) -> np.ndarray:
     """(documents, MOST + 1) int64, a column for each n: characters in the most frequent n-gram for n of TOP, with the
     spaces between words; for n of DUPLICATED in n-grams that repeat an earlier one, without, counted from left to
     right, each repeat skipped over."""
     found = np.zeros((len(words.first) - 1, MOST + 1), np.int64)
-    count_repeats(words.first, words.length, hashes, _PLACE, found)
+    count_repeats(words.first, words.length, words.hashes, _PLACE, found)
     return found
-
-
-@compiled
-def count_duplicates(first, lengths, hashes, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 2) with `duplicates`."""
-    for document in range(len(found)):
-        low, high = first[document], first[document + 1]
-        table, taken = empty_set(high - low)
-        for at in range(low, high):
-            slot = slot_of(table, taken, hashes[at])
-            if taken[slot]:
-                found[document, 0] += 1
-                found[document, 1] += lengths[at]
-            table[slot], taken[slot] = hashes[at], True
 
 
 @compiled

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from datamask.quality.page_layout import PageLayout
-from datamask.quality.signals import _sentences
+from datamask.quality.rule_words import RuleWords
+from datamask.quality.signals import sentences_of_lines
 
 
 def filters() -> dict[str, Any]:
@@ -100,12 +100,12 @@ class OurWords:
     """Our way of splitting text, as a tokenizer of datatrove's."""
 
     def word_tokenize(self, text: str) -> list[str]:
-        words = PageLayout([text]).words
+        words = RuleWords([text])
         return [text[start - 1 : end - 1] for start, end in zip(words.start, words.end, strict=True)]
 
     def span_tokenize(self, text: str) -> list[tuple[int, int]]:
-        layout = PageLayout([text])
-        return [(0, 0)] * int(_sentences(layout, layout.split_lines).sum())
+        [sentences] = sentences_of_lines(RuleWords([text]), [text.splitlines(keepends=True)])
+        return [(0, 0)] * sum(sentences)
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from datamask.quality import character_ngrams as ngrams
 from datamask.quality import measures, prepare_quality, reasons, terms
 from datamask.quality import pool_model as pool
 from datamask.quality.batch_words import BatchWords
+from datamask.quality.code_points import mix_hash
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
-from datamask.quality.page_layout import mix_hash
 from tests.quality import build, real
 from tests.quality.tables import counts_of
 from tests.quality.test_heuristic import PROSE

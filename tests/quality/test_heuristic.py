@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
-from datamask.quality.page_layout import PageLayout
+from datamask.quality.rule_words import RuleWords
 from datamask.quality.rules import failures, score_rules
-from datamask.quality.signals import compute
+from datamask.quality.signals import compute, sentences_of_lines
 from tests.quality import peers, real
 
 alphabet = st.sampled_from([*"aab .\n\r\t-•…#{!?\"'\x00\x0b\x1c\x85\u2028éЖ中ไ😀"])
@@ -40,20 +40,14 @@ def signals_of(text: str) -> dict[str, float]:
 
 @settings(max_examples=200, deadline=None)
 @given(texts)
-def test_pieces_are_those_of_pythons_own_splitting(batch: list[str]) -> None:
-    layout = PageLayout(batch)
+def test_words_hold_all_that_pythons_own_splitting_does(batch: list[str]) -> None:
+    words = RuleWords(batch)
+    sentences = sentences_of_lines(words, [text.splitlines(keepends=True) for text in batch])
     for place, text in enumerate(batch):
-        offset = layout.starts[place]
-
-        def pieces(spans, place=place, text=text, offset=offset):
-            first, last = spans.first[place], spans.first[place + 1]
-            return [text[a - offset : b - offset] for a, b in zip(spans.start[first:last], spans.end[first:last])]
-
-        assert pieces(layout.chunks) == text.split()
-        assert pieces(layout.lines) == text.split("\n")
-        assert pieces(layout.split_lines) == text.splitlines()
-        assert pieces(layout.paragraphs) == re.split(r"\n{2,}", text.strip())
-        assert "".join(pieces(layout.words)) == "".join(text.split())
+        offset, mine = words.starts[place], slice(words.first[place], words.first[place + 1])
+        pieces = [text[a - offset : b - offset] for a, b in zip(words.start[mine], words.end[mine], strict=True)]
+        assert "".join(pieces) == "".join(text.split())
+        assert len(sentences[place]) == len(text.splitlines())
 
 
 @settings(max_examples=100, deadline=None)
