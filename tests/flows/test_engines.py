@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.conftest import drawn
 from tests.flows.conftest import SETTINGS
 from tests.release.made import digests
 
@@ -30,7 +31,8 @@ def test_a_cluster_that_does_not_answer_is_named(call, corpus, tmp_path):
 
 @pytest.mark.slow
 def test_dask_ends_in_the_same_files(curate, corpus, out, found, tmp_path):
-    other = curate(corpus, tmp_path / "out", "--set", "run.engine=dask")
+    with drawn():
+        other = curate(corpus, tmp_path / "out", "--set", "run.engine=dask")
     assert results(tmp_path / "out") == results(out)
     assert other["certificate"] == found["certificate"]
 
