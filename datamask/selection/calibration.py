@@ -19,7 +19,7 @@ from datamask.config import Select, resolve
 from datamask.errors import ConfigError, nearest
 from datamask.selection.cover.solve import best_alone, refuse
 from datamask.selection.metrics import metric_class, metric_columns
-from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, as_state
+from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, StateMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.problem.pool import Pool, budget, quality_names
@@ -89,10 +89,10 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     """A metric's value at random selections of the budget's size, and the best value found for it alone."""
+    if problem.settings.repeat == 1 and isinstance(metric, MomentMetric):
+        return _random_moment(problem, metric), _best_moment(problem, metric)
     if problem.settings.repeat > 1 or isinstance(metric, MixtureMetric):
         return _by_state(problem, metric)
-    if isinstance(metric, MomentMetric):
-        return _random_moment(problem, metric), _best_moment(problem, metric)
     calibrate = getattr(metric, "calibrate", None)
     if calibrate is not None:
         return calibrate(problem)
@@ -190,8 +190,7 @@ def _by_state(problem: Problem, metric: Metric) -> tuple[float, float]:
     """The median of random selections, which take every document once before any twice, and the metric's own fractional
     optimum."""
     refuse([metric])
-    state = as_state(metric)
-    assert state is not None
+    assert isinstance(metric, StateMetric)
     count, most, generator = len(problem), problem.settings.repeat, problem.generator(stream=11)
     plain, share = Limits(problem.limits.weights, problem.size), problem.limits.weights / problem.size
     every = plain.copies(np.tile(np.arange(count), most), most)
@@ -199,9 +198,9 @@ def _by_state(problem: Problem, metric: Metric) -> tuple[float, float]:
     for _ in range(RANDOM_SETS):
         order = generator.permutation(count)
         chosen = fill_in_order(every, np.concatenate([order + count * turn for turn in range(most)]))
-        values.append(state.of_state(state.state(chosen.reshape(most, -1).sum(axis=0) * share)))
+        values.append(metric.of_state(metric.state(chosen.reshape(most, -1).sum(axis=0) * share)))
     zero, limits = float(np.median(values)), plain.repeated(most) if most > 1 else plain
-    return zero, max(best_alone(state, Feasible(limits), zero), *values)
+    return zero, max(best_alone(metric, Feasible(limits), zero), *values)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -21,6 +21,6 @@ def test_blocks_are_the_whole_matrix(d: int) -> None:
     features = np.random.default_rng(d).standard_normal((20, d))
     metric = DiSF(Pool(features, np.zeros(20)), torch.ones(20, dtype=torch.float64), 5.0)
     held = plain.clone()
-    products = metric.products(z, plain)
+    products = metric.row_products(z, plain)
     assert torch.allclose(products, ((z @ plain) * z).sum(dim=1), rtol=1e-12, atol=1e-9)
     assert torch.equal(plain, held)  # what is given is not written to

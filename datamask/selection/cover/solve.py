@@ -15,7 +15,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.tangent import Concave, Record, maximise
 from datamask.selection.driver import PoolDriver
-from datamask.selection.metrics.base import Metric, StateMetric, as_state
+from datamask.selection.metrics.base import Metric, StateMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.problem.limits import NO_SELECTION
@@ -100,8 +100,8 @@ def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> Con
     metrics: list[StateMetric] = [SummedCoverage.of(*zip(*covers, strict=True))] if covers else []
     scales = [1.0] * len(metrics)
     for term in terms:
-        if not isinstance(term.metric, Coverage) and (metric := as_state(term.metric)) is not None:
-            metrics.append(metric)
+        if isinstance(term.metric, StateMetric) and not isinstance(term.metric, Coverage):
+            metrics.append(term.metric)
             scales.append(term.scale)
     return Concave(metrics, scales, problem.objective.linear, feasible, problem.size)
 
@@ -293,7 +293,7 @@ class Repeats(Mixture):
 
 def refuse(metrics: Sequence[Metric | None]) -> None:
     """:raises ConfigError: a metric for which the effect of a second copy of a document is not defined."""
-    strange = [metric.name for metric in metrics if metric is not None and as_state(metric) is None]
+    strange = [metric.name for metric in metrics if metric is not None and not isinstance(metric, StateMetric)]
     if strange:
         raise ConfigError(
             f"select.repeat: to {', '.join(strange)} a second copy of a document changes nothing, or it is not known "

@@ -1,16 +1,16 @@
 """What a diversity metric is.
 
 `Metric` is all the policy gradient needs. A metric whose relaxation to fractional masks is concave can add
-`relaxed` (`RelaxedMetric`) and works with the relaxation too. Pairwise and DiSF are `MomentMetric`s: they see a mask
-only through a sum over its documents, D(p) = −‖Σ_i p_i w_i v_i‖² / size², which is what makes them fast, and what lets
-shards select jointly by adding up sums. Coverage is a `MixtureMetric`: any concave function of such a sum.
+`relaxed` (`RelaxedMetric`) and works with the relaxation too. A `MixtureMetric` sees a mask only through a sum over its
+documents, of which it is any concave function: so shards select jointly by adding up sums. Coverage is one. Pairwise
+and DiSF are `MomentMetric`s, D(p) = −‖Σ_i p_i w_i v_i‖² / size²: what a quadratic gains on a line is known.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ class StateFunction(Protocol):
         """Its gradient, of the state's shape."""
 
 
+@runtime_checkable
 class StateMetric(StateFunction, Protocol):
     """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
 
@@ -130,116 +131,6 @@ class MaskState:
         return slope
 
 
-class SummedMoment:
-    """A `MomentMetric` as a `StateMetric`."""
-
-    def __init__(self, metric: MomentMetric) -> None:
-        self.metric = metric
-
-    def state(self, mass: np.ndarray) -> np.ndarray:
-        return self.metric.sum_over(self.metric.pool, torch.from_numpy(mass)).cpu().numpy()
-
-    def of_state(self, state: np.ndarray) -> float:
-        return -self.metric.unit * float(np.square(state).sum())
-
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        return -2 * self.metric.unit * state
-
-    def inside(self, state: np.ndarray) -> bool:
-        return True
-
-    def products(self, slope: np.ndarray) -> np.ndarray:
-        moment, metric = torch.from_numpy(slope).to(self.metric.pool.device), self.metric
-        blocks = metric.pool.blocks(dtype=torch.float64)  # with float32, rounding would stop the ascent early
-        parts = [metric.products(metric.prepare(rows), moment) for _, rows in blocks]
-        return torch.cat(parts).cpu().double().numpy()
-
-
-def as_state(metric: Any) -> StateMetric | None:
-    """The metric as a `StateMetric`, or None if it is not a function of linear sums."""
-    if isinstance(metric, MomentMetric):
-        return SummedMoment(metric)
-    return metric if all(hasattr(metric, name) for name in ("state", "of_state", "slope", "products")) else None
-
-
-class MomentMetric:
-    """D(p) = −unit · ‖M(p)‖² / size², M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
-
-    A subclass says what z, M and their products are; everything else (value, gradient, line search, calibration,
-    certificate, sums over shards) follows from these.
-    """
-
-    name: ClassVar[str]
-    unit: ClassVar[float] = 1.0  # published code's scale of the value
-    dense: ClassVar[float] = 0.05  # share of rows above which a moment reads all of them rather than gather some
-    vector: ClassVar[bool] = False  # v_i is x_i itself: M is (d,), and no rows need preparing
-    bf16: ClassVar[bool] = False  # whether the ascent may hold z in bfloat16: where matrix products are its cost
-
-    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
-        self.pool, self.weights, self.size = pool, weights, size
-
-    @property
-    def reads(self) -> torch.dtype:
-        """In which format rows are to be read for `prepare`."""
-        return torch.float32
-
-    # -- what a subclass defines, on prepared rows z (n, d)
-
-    def prepare(self, rows: torch.Tensor) -> torch.Tensor:
-        """Unit rows (n, d) float -> z (n, d): identity, or standardised over the pool."""
-        return rows
-
-    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Σ_i mask_i v_i of these rows: (d,) or (d, d). z: (n, d); mask: (n,), weights included."""
-        raise NotImplementedError
-
-    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """⟨moment, v_i⟩ of these rows: (n,)."""
-        raise NotImplementedError
-
-    def squares(self, z: torch.Tensor) -> torch.Tensor:
-        """‖v_i‖² of these rows: (n,)."""
-        raise NotImplementedError
-
-    def kernel(self, z: torch.Tensor) -> torch.Tensor:
-        """⟨v_i, v_j⟩ of these rows with one another: (n, n)."""
-        raise NotImplementedError
-
-    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        """No less than what rounding does to `products(prepare(rows), moment)`, rows (n, d) in their format: (n,)."""
-        raise NotImplementedError
-
-    # -- what follows
-
-    def of_moment(self, moment: torch.Tensor) -> float:
-        """Raw D of a mask with this moment."""
-        return -self.unit * float(moment.double().square().sum()) / self.size**2
-
-    def value(self, masks: torch.Tensor) -> torch.Tensor:
-        """Raw D of each mask, float64. masks: (G, N)."""
-        return torch.tensor([self.of_moment(self.exact_moment(mask)) for mask in masks], dtype=torch.float64)
-
-    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """As `RelaxedMetric` has it, in float64: so that the relaxation takes it beside any other such metric."""
-        moment = self.exact_moment(mask)
-        products = [self.products(self.prepare(rows), moment) for _, rows in self.pool.blocks(dtype=torch.float64)]
-        return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)
-
-    def exact_moment(self, mask: torch.Tensor) -> torch.Tensor:
-        """M(mask) in float64. mask: (N,)."""
-        return self.sum_over(self.pool, mask.double().to(self.weights.device) * self.weights)
-
-    def sum_over(self, pool: Pool, mass: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Σ_i mass_i v_i of a pool's documents, prepared with this metric's statistics; float64, of terms in `dtype`.
-
-        mass: (N,); only the rows where it is not zero are read.
-        """
-        mass = mass.to(pool.device, dtype)
-        parts = mass.nonzero()[:, 0].split(ROWS)  # one empty part, where all are zero
-        moments = (self.moment(self.prepare(pool.rows(part, dtype)), mass[part]).double() for part in parts)
-        return reduce(torch.Tensor.add_, moments)
-
-
 class MixtureMetric(StateMetric):
     """A metric that says what v and D of a state are; value, gradient and calibration follow."""
 
@@ -258,3 +149,78 @@ class MixtureMetric(StateMetric):
         share = self.weights / self.size
         state = self.state(mask.cpu().double().numpy() * share)
         return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
+
+
+class MomentMetric(MixtureMetric):
+    """D(p) = −unit · ‖M(p)‖² / size², M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
+
+    A subclass says what z, M and their products are; everything else (value, gradient, line search, calibration,
+    certificate, sums over shards) follows from these.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[float] = 1.0  # published code's scale of the value
+    dense: ClassVar[float] = 0.05  # share of rows above which a moment reads all of them rather than gather some
+    vector: ClassVar[bool] = False  # v_i is x_i itself: M is (d,), and no rows need preparing
+    bf16: ClassVar[bool] = False  # whether the ascent may hold z in bfloat16: where matrix products are its cost
+
+    @property
+    def reads(self) -> torch.dtype:
+        """In which format rows are to be read for `prepare`."""
+        return torch.float32
+
+    # -- what a subclass defines, on prepared rows z (n, d)
+
+    def prepare(self, rows: torch.Tensor) -> torch.Tensor:
+        """Unit rows (n, d) float -> z (n, d): identity, or standardised over the pool."""
+        return rows
+
+    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Σ_i mask_i v_i of these rows: (d,) or (d, d). z: (n, d); mask: (n,), weights included."""
+        raise NotImplementedError
+
+    def row_products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """⟨moment, v_i⟩ of these rows: (n,)."""
+        raise NotImplementedError
+
+    def squares(self, z: torch.Tensor) -> torch.Tensor:
+        """‖v_i‖² of these rows: (n,)."""
+        raise NotImplementedError
+
+    def kernel(self, z: torch.Tensor) -> torch.Tensor:
+        """⟨v_i, v_j⟩ of these rows with one another: (n, n)."""
+        raise NotImplementedError
+
+    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """(n,) no less than what rounding does to `row_products(prepare(rows), moment)`, rows (n, d) as stored."""
+        raise NotImplementedError
+
+    # -- what follows
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        return self.sum_over(self.pool, torch.from_numpy(mass)).cpu().numpy()
+
+    def of_state(self, state: np.ndarray) -> float:
+        return -self.unit * float(np.square(state).sum())
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        return -2 * self.unit * state
+
+    def inside(self, state: np.ndarray) -> bool:
+        return True
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        moment = torch.from_numpy(slope).to(self.pool.device)
+        blocks = self.pool.blocks(dtype=torch.float64)  # with float32, rounding would stop the ascent early
+        parts = [self.row_products(self.prepare(rows), moment) for _, rows in blocks]
+        return torch.cat(parts).cpu().double().numpy()
+
+    def sum_over(self, pool: Pool, mass: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """Σ_i mass_i v_i of a pool's documents, prepared with this metric's statistics; float64, of terms in `dtype`.
+
+        mass: (N,); only the rows where it is not zero are read.
+        """
+        mass = mass.to(pool.device, dtype)
+        parts = mass.nonzero()[:, 0].split(ROWS)  # one empty part, where all are zero
+        moments = (self.moment(self.prepare(pool.rows(part, dtype)), mass[part]).double() for part in parts)
+        return reduce(torch.Tensor.add_, moments)

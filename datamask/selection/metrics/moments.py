@@ -35,7 +35,7 @@ class Pairwise(MomentMetric):
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return mask.to(z.dtype) @ z
 
-    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+    def row_products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
         return z @ moment.to(z.dtype)
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ class DiSF(MomentMetric):
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return gram_of(z * mask.to(z.dtype)[:, None], z).fill_diagonal_(0)
 
-    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+    def row_products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
         exact = torch.promote_types(z.dtype, torch.float32)
         total = torch.zeros(len(z), dtype=exact, device=z.device)
         for part, later in triangle(z):  # an entry beside the diagonal blocks counts with its mirror image

@@ -224,7 +224,7 @@ class MomentReward:
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
         z = self.z.index_select(0, batch)
-        price = -2 * self.scale * self.metric.products(z, self.total).float()
+        price = -2 * self.scale * self.metric.row_products(z, self.total).float()
         change = masks - probability
         reward, self_terms = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
         touched = change.any(0)

@@ -63,7 +63,7 @@ class Prepared:
 
     def products(self, moment: torch.Tensor) -> torch.Tensor:
         """⟨moment, v_i⟩ of every row: (N,) float64 on the CPU."""
-        products = torch.cat([self.metric.products(rows, moment).float() for _, rows in self._blocks()])
+        products = torch.cat([self.metric.row_products(rows, moment).float() for _, rows in self._blocks()])
         return (products if self.scale is None else products * self.scale).cpu().double()
 
     def _blocks(self, index: torch.Tensor | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -138,7 +138,7 @@ def priced(
             block = pool.rows(here, dtype)
             z = metric.prepare(block)
             z = z if rows is not None or pool.is_small else z.float()
-            price[part] -= 2 * c * metric.products(z, moment.to(z)).double().cpu()
+            price[part] -= 2 * c * metric.row_products(z, moment.to(z)).double().cpu()
             if errors:
                 error[part] += 2 * c * metric.error(block.to(z.dtype), moment).cpu()
     return price, error

@@ -15,7 +15,7 @@ import torch
 
 from datamask.selection.cover.solve import Mixture, Repeats
 from datamask.selection.driver import PoolDriver, Record
-from datamask.selection.metrics.base import MaskState, MomentMetric, as_state
+from datamask.selection.metrics.base import MaskState, MomentMetric, StateMetric
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.problem import SAMPLE, Draft, Problem, Term, moment_coefficients
@@ -82,7 +82,7 @@ class Relaxation(Solver):
                 return own(problem, terms, feasible, progress)
         share = problem.limits.weights / problem.size
         for place, term in enumerate(terms):  # a metric that names no sums is a function of the mask itself
-            if as_state(term.metric) is None:
+            if not isinstance(term.metric, StateMetric):
                 terms[place] = replace(term, metric=MaskState(term.metric, share))  # type: ignore[arg-type]
         with share_part(0.15, 1):
             return Mixture(problem, terms, feasible, progress).run()
@@ -107,9 +107,8 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     if ours >= greedys:
         return draft
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
-    at = other.to(problem.pool.device)
     coefficients = moment_coefficients(terms, problem.size)
-    moments = [metric.exact_moment(at) for metric in metrics]
+    moments = [metric.sum_over(problem.pool, other.double()) for metric in metrics]
     price, _ = priced(problem.pool, metrics, coefficients, problem.objective.linear / problem.size, moments)
     return replace(draft, selected=other, price=price)  # documents counted: per document
 
