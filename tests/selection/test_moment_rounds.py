@@ -68,13 +68,13 @@ def joint(data, settings: Select) -> Problem:
 
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
-@pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 300_000}])
+@pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 150_000}])
 def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget):
-    data = documents(20_000)
+    data = documents(10_000)
     settings = Select(algorithm=metric, **budget)
     problem = joint(data, settings)
     best = solve_problem(problem)
-    found, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
+    found, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=3000)
     reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
     assert reached > 0.995 * best.objective
     assert found.facts["upper_bound"] >= found.facts["objective"]
@@ -110,20 +110,20 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 def test_documents_of_nearly_one_price_are_chosen_in_their_shares(metric: str, noise: float, monkeypatch) -> None:
     """Those of a language: without the descent other languages are above the cut after each solve, which is told."""
     generator = np.random.default_rng(3)
-    topic = generator.integers(0, 17, 8000)
-    features = generator.standard_normal((17, WIDTH))[topic] + noise * generator.standard_normal((8000, WIDTH))
-    quality = 0.9 + 0.1 * generator.random(8000)
-    data = features.astype(np.float16), quality, np.ones(8000), topic
+    topic = generator.integers(0, 17, 4000)
+    features = generator.standard_normal((17, WIDTH))[topic] + noise * generator.standard_normal((4000, WIDTH))
+    quality = 0.9 + 0.1 * generator.random(4000)
+    data = features.astype(np.float16), quality, np.ones(4000), topic
     monkeypatch.setattr(rounds, "SAMPLE", 400)
     parts = shards(data, np.argsort(topic, kind="stable"), 20)
-    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=800)
+    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=400)
     assert found.facts["gap"] < 0.001
     monkeypatch.setattr(rounds.MomentRounds, "descended", True)
     monkeypatch.setattr(driver, "SOLVES", 2)
     monkeypatch.setattr(driver, "SHORTER", ())
     with pytest.raises(UndecidedTooFew, match="as one problem"):
-        run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=800)
-    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=8000)
+        run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=400)
+    found, _, _ = run(data, parts, Select(algorithm=metric, select_ratio=0.1), room=4000)
     assert found.facts["gap"] < 0.05
 
 
@@ -189,14 +189,14 @@ def test_what_has_no_sums_is_gathered():
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("limit", [{"quotas": [{"column": "domain", "as_pool": 0.01}]}, {"length_tolerance": 0.05}])
 def test_limits_hold_across_shards_without_gathering(metric, limit, tmp_path):
-    data = documents(8000)
+    data = documents(4000)
     domain = np.array([f"d{topic % 5}" for topic in data[3]])
     settings = Select(algorithm=metric, select_ratio=0.1, **limit)
     parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
     made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
-    found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=4000 * 2 * WIDTH).run()
+    found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=2000 * 2 * WIDTH).run()
     problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
-    mask = np.zeros(8000, bool)
+    mask = np.zeros(4000, bool)
     mask[np.concatenate(parts)] = np.concatenate([each.read("selected")[0] for each in found.decided])
     assert not problem.limits.violations(mask)
     assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.995 * solve_problem(problem).objective

@@ -135,7 +135,7 @@ def test_the_policy_gradient_learns_it(name: str, lamb: float, published: bool) 
     features, quality = documents(12, 4, seed=3)
     asked = Select(algorithm=name, lamb=lamb, select_ratio=None, budget_documents=4, solver="policy-gradient")
     values = everything(features, quality, asked)
-    how = {"n_epochs": 150, "partial": 1.0, "init": "same", "published": published}
+    how = {"n_epochs": 80, "partial": 1.0, "init": "same", "published": published}
     found = select(features, quality, settings=asked, **how)
     best, mean = float(values.max()), float(values.mean())
     assert found.selected.sum() == 4 and set(found.terms) == {"quality", name}
