@@ -19,18 +19,8 @@ from datamask.quality.rule_words import RuleWords
 from datamask.quality.rules import SIGNALS
 
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # Gopher's
-_PHRASES = {  # C4's, of lines
-    "lorem_ipsum": (b"lorem ipsum",),
-    "javascript": (b"javascript",),
-    "policy": (
-        b"terms of use",
-        b"privacy policy",
-        b"cookie policy",
-        b"uses cookies",
-        b"use of cookies",
-        b"use cookies",
-    ),
-}
+_LOREM_IPSUM, _JAVASCRIPT = (b"lorem ipsum",), (b"javascript",)
+_POLICY = (b"terms of use", b"privacy policy", b"cookie policy", b"uses cookies", b"use of cookies", b"use cookies")
 _LONG = 1000  # characters of a word
 
 
@@ -97,8 +87,9 @@ def _symbols(text: str, lines: Sequence[str], words: int) -> dict[str, float]:
 
 
 def _repetition(text: str) -> dict[str, float]:
-    paragraphs = re.split(r"\n{2,}", text.strip())
-    lines = re.split(r"\n+", text) if "\n\n" in text else text.split("\n")
+    paragraphs = re.split(r"\n\n+", text.strip())
+    edges = text.startswith("\n") + text.endswith("\n")
+    lines = [line for line in text.split("\n") if line] + [""] * edges  # re.split(r"\n+", text), which is slow
     (paragraph_count, paragraph_characters), (line_count, line_characters) = map(duplicates, (paragraphs, lines))
     return {
         "duplicate_paragraphs": _ratio(paragraph_count, len(paragraphs)),
@@ -116,49 +107,35 @@ def duplicates(pieces: Sequence[str]) -> tuple[int, int]:
 
 def _c4(text: str, lines: Sequence[str], sentences: Sequence[int]) -> dict[str, float]:
     """lines: of `str.splitlines`, each with its number of sentences."""
-    closing = _terminal() | set("\"'")
-    folded = _fold(text)
-    phrases = {kind: [phrase for phrase in _PHRASES[kind] if phrase in folded] for kind in _PHRASES}
-    found = dict.fromkeys(("filled", "unpunctuated", "long_word", "short", "sentences", "curly_bracket", *_PHRASES), 0)
-    for line, number in zip(lines, sentences, strict=True):
-        words = line.split()
-        if not words:
-            continue
-        found["filled"] += 1
-        found["unpunctuated"] += words[-1][-1] not in closing or words[-1].endswith("...")
-        if len(line) > _LONG and max(map(len, words)) > _LONG:
-            found["long_word"] += 1
-        elif len(words) < 3:
-            found["short"] += 1
-        else:
-            found["lorem_ipsum"] += _holds(line, phrases["lorem_ipsum"])
-            if _holds(line, phrases["javascript"]):
-                found["javascript"] += 1
-                continue
-            found["curly_bracket"] += "{" in line
-            if _holds(line, phrases["policy"]):
-                found["policy"] += 1
-            else:
-                found["sentences"] += number
+    terminal, folded = _terminal(), _fold(text)
+    filled = [(line, words, number) for line, number in zip(lines, sentences, strict=True) if (words := line.split())]
+    lasts = [words[-1] for _, words, _ in filled]
+    closed = sum((word[-1] in terminal or word[-1] in "\"'") and not word.endswith("...") for word in lasts)
+    short_words = [one for one in filled if len(one[0]) <= _LONG or max(map(len, one[1])) <= _LONG]
+    long = [(line, number) for line, words, number in short_words if len(words) >= 3]
+    kept = _without(_JAVASCRIPT, long, folded)
+    clean = _without(_POLICY, kept, folded)
     return {
-        "c4_lorem_ipsum": found["lorem_ipsum"] > 0,
-        "c4_curly_bracket": found["curly_bracket"] > 0,
-        "c4_sentences": found["sentences"],
-        "c4_unpunctuated": _ratio(found["unpunctuated"], found["filled"]),
-        **{
-            f"c4_{fault}_lines": _ratio(found[fault], found["filled"])
-            for fault in ("short", "long_word", "javascript", "policy")
-        },
+        "c4_lorem_ipsum": len(_without(_LOREM_IPSUM, long, folded)) < len(long),
+        "c4_curly_bracket": "{" in text and any("{" in line for line, _ in kept),
+        "c4_sentences": sum(number for _, number in clean),
+        "c4_short_lines": _ratio(len(short_words) - len(long), len(filled)),
+        "c4_long_word_lines": _ratio(len(filled) - len(short_words), len(filled)),
+        "c4_javascript_lines": _ratio(len(long) - len(kept), len(filled)),
+        "c4_policy_lines": _ratio(len(kept) - len(clean), len(filled)),
+        "c4_unpunctuated": _ratio(len(filled) - closed, len(filled)),
     }
+
+
+def _without(phrases: Sequence[bytes], lines: list[tuple[str, int]], folded: bytes) -> list[tuple[str, int]]:
+    """The lines that hold none of the phrases. folded: the text that they are of, see `_fold`."""
+    there = [phrase for phrase in phrases if phrase in folded]
+    return [one for one in lines if not any(phrase in _fold(one[0]) for phrase in there)] if there else lines
 
 
 def _fold(text: str) -> bytes:
     """With ASCII's letters in lower case."""
     return text.encode("utf-8", "surrogatepass").lower()
-
-
-def _holds(line: str, phrases: Sequence[bytes]) -> bool:
-    return bool(phrases) and any(phrase in _fold(line) for phrase in phrases)
 
 
 def sentences_of_lines(words: RuleWords, lines: Sequence[Sequence[str]]) -> list[list[int]]:
