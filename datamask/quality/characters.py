@@ -13,11 +13,10 @@ import regex
 from datamask.text.properties import LAST, categories, characters, spaceless
 
 # Flags of a code point.
-SPACE = 1  # str.isspace
-ALPHA = 2  # str.isalpha
-SYMBOL = 4  # punctuation and control characters: a word made of these alone is no word (datatrove, utils/text.py)
-TERMINAL = 8  # ends a sentence, in any script: Unicode's Sentence_Terminal
-UNSPACED = 16  # a letter of a script written without spaces
+ALPHA = 1  # str.isalpha
+SYMBOL = 2  # punctuation and control characters: a word made of these alone is no word (datatrove, utils/text.py)
+TERMINAL = 4  # ends a sentence, in any script: Unicode's Sentence_Terminal
+UNSPACED = 8  # a letter of a script written without spaces
 
 # Kinds: how a character takes part in words, of which `rule_words.find_words` has the rules.
 BLANK, LOWER, UPPER, DIGIT, OTHER, PERIOD, COMMA, HYPHEN, INFIX, APOSTROPHE, EDGE, COLON, ALWAYS, SINGLE = range(14)
@@ -48,7 +47,6 @@ def tables() -> CharacterTables:
     unspaced = spaceless() & letter
     assigned = ~np.isin(category, ("Cn", "Cs"))
     for flag, points in (
-        (SPACE, space),
         (ALPHA, first == "L"),
         (TERMINAL | SYMBOL, _points(regex.findall(r"\p{Sentence_Terminal}", everything))),
         (SYMBOL, _points([*string.punctuation, *_CCNET, *_CONTROL])),

@@ -109,24 +109,20 @@ def score_rules(signals: np.ndarray) -> np.ndarray:
     few, quality = shares["gopher_few_words"], [r.name for r in RULES if r.source == GOPHER and r.name in shares]
     enough = few**8 / (few**8 + (1 - few) ** 8)
     families = [
-        enough * _mean([shares[name] for name in quality if name not in ("gopher_few_words", "gopher_many_words")]),
-        _mean([shares[rule.name] for rule in RULES if rule.source == REPETITION]),
-        _mean(
-            [
-                np.maximum(0, 1 - sum(column[name] for name in C4_DROPPED)),
-                1 - column[C4_UNPUNCTUATED],
-                1 - np.maximum(column["c4_curly_bracket"], column["c4_lorem_ipsum"]),
-            ]
-        ),
-        _mean([shares[rule.name] for rule in RULES if rule.source == FINEWEB]),
+        [shares[name] for name in quality if name not in ("gopher_few_words", "gopher_many_words")],
+        [shares[rule.name] for rule in RULES if rule.source == REPETITION],
+        [
+            np.maximum(0, 1 - sum(column[name] for name in C4_DROPPED)),
+            1 - column[C4_UNPUNCTUATED],
+            1 - np.maximum(column["c4_curly_bracket"], column["c4_lorem_ipsum"]),
+        ],
+        [shares[rule.name] for rule in RULES if rule.source == FINEWEB],
     ]
-    return (np.prod(families, axis=0) ** (1 / len(families))).astype(np.float32)
+    means = [np.mean(family, axis=0) for family in families]
+    means[0] *= enough
+    return (np.prod(means, axis=0) ** (1 / len(means))).astype(np.float32)
 
 
 def _share(rule: Rule, value: np.ndarray) -> np.ndarray:
     share = 1 / (1 + value / rule.threshold)
     return np.nan_to_num(1 - share if rule.bound == "least" else share, nan=1)
-
-
-def _mean(shares: list[np.ndarray]) -> np.ndarray:
-    return np.mean(shares, axis=0)

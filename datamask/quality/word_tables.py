@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from datamask.quality import characters as ch
+from datamask.text.properties import small_letters
 
 # Kinds of a code point, bits.
 WORD = 1  # letters, marks and digits make words
@@ -35,7 +36,7 @@ PLAIN, BROKEN, CODE, BAR, QUOTE = range(5)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
 _CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
-_MEANT = {"«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
+_QUOTES = "«»‹›"
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,17 @@ class WordTables:
     kinds: np.ndarray  # (0x110000,) uint8
     folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to
     meaning: np.ndarray  # (0x110000,) uint8
-    byte: np.ndarray  # (0x110000,) uint8: the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this; else 0
     script: np.ndarray  # (0x110000,) uint8: of a letter, its place in `scripts`; else 0
     scripts: tuple[str, ...]  # names of scripts, the first empty
-    packed: np.ndarray  # (0x110000,) uint64: kind, whether blank, meaning, byte, folded, CLAUSE, ORDINARY
+    # (0x110000,) uint64: kind, whether blank, meaning, the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this or
+    # 0, folded, CLAUSE, ORDINARY
+    packed: np.ndarray
 
 
 @cache
 def tables() -> WordTables:
     """The tables of all code points, made at first use."""
-    flags = ch.tables().flags
+    flags, blank = ch.tables().flags, ch.tables().kinds == ch.BLANK
     kinds = np.zeros(0x110000, dtype=np.uint8)
     folded = np.arange(0x110000, dtype=np.uint32)
     meaning = np.zeros(0x110000, dtype=np.uint8)
@@ -62,10 +64,10 @@ def tables() -> WordTables:
     category = ch.categories()
     kind = category.astype("U1")  # the first letter
     letter = (kind == "L") | (kind == "M")
-    number = kind == "N"
+    number, upper = kind == "N", np.isin(category, ("Lu", "Lt"))
     joiner = ~letter & ~number & ((category == "Cf") | np.isin(np.arange(ch.LAST), [ord(char) for char in "'’ʼ"]))
     for flag, points in (
-        (WORD, letter | number), (MARK, kind == "M"), (UPPER, np.isin(category, ("Lu", "Lt"))),
+        (WORD, letter | number), (MARK, kind == "M"), (UPPER, upper),
         (LOWER, category == "Ll"), (DIGIT, number), (JOINER, joiner),
         (SINGLE, (kind == "L") & (flags[: ch.LAST] & ch.UNSPACED > 0)),
         (STOP, flags[: ch.LAST] & ch.TERMINAL > 0),
@@ -73,37 +75,29 @@ def tables() -> WordTables:
         kinds[: ch.LAST][points] |= flag
     folded[: ch.LAST][number] = 48
     folded[: ch.LAST][joiner] = 39
-    for point in np.flatnonzero(np.isin(category, ("Lu", "Lt"))).tolist():
-        lowered = chr(point).lower()
-        if len(lowered) == 1:
-            folded[point] = ord(lowered)
+    folded[: ch.LAST][upper] = small_letters()[upper]
     names = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
     script[: ch.LAST][letter] = [numbers[name] for name in names]
     meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
     meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
     meaning[0xFFFD] = BROKEN
-    meaning[: ch.LAST][(category == "Cc") & (flags[: ch.LAST] & ch.SPACE == 0)] = BROKEN
-    for char in _CODE:
-        meaning[ord(char)] = CODE
-    for char, what in _MEANT.items():
-        meaning[ord(char)] = what
+    meaning[: ch.LAST][(category == "Cc") & ~blank[: ch.LAST]] = BROKEN
+    for characters, what in ((_CODE, CODE), (_QUOTES, QUOTE)):
+        meaning[[ord(char) for char in characters]] = what
     byte = np.zeros(0x110000, dtype=np.uint8)
     byte[0x80:0x100] = np.arange(0x80, 0x100)
     for value in range(0x80, 0xA0):
-        try:
-            byte[ord(bytes([value]).decode("cp1252"))] = value
-        except UnicodeDecodeError:
-            continue
-    packed = kinds | np.where(flags & ch.SPACE, np.uint64(BLANK), np.uint64(0))
+        byte[[ord(char) for char in bytes([value]).decode("cp1252", "ignore")]] = value  # none of some
+    packed = kinds | np.where(blank, np.uint64(BLANK), np.uint64(0))
     for table, place in ((meaning, MEANING), (byte, BYTE), (folded, FOLDED)):
         packed |= table.astype(np.uint64) << np.uint64(place)
     packed[[ord(char) for char in _CLAUSES]] |= np.uint64(CLAUSE)
     ordinary = (kinds & (WORD | DIGIT | UPPER | SINGLE | JOINER) == WORD) & (meaning == PLAIN)
     packed[ordinary & ((byte < LEADS[0]) | (byte > LEADS[1]))] |= np.uint64(ORDINARY)
-    for table in (kinds, folded, meaning, byte, script, packed):
+    for table in (kinds, folded, meaning, script, packed):
         table.setflags(write=False)
-    return WordTables(kinds, folded, meaning, byte, script, tuple(numbers), packed)
+    return WordTables(kinds, folded, meaning, script, tuple(numbers), packed)
 
 
 def _script(char: str) -> str:

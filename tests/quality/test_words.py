@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
 from datamask.quality.batch_words import FIGURES, REACH, BatchWords
 from datamask.quality.character_ngrams import PAIR, CountTable
@@ -46,7 +45,7 @@ def test_tokens(texts: list[str]) -> None:
     words, table = BatchWords(texts), w.tables()
     joined = "\n".join(["", *texts, ""])
     kinds = [int(table.kinds[ord(char)]) for char in joined]
-    blank = [bool(ch.tables().flags[ord(char)] & ch.SPACE) for char in joined]
+    blank = [char.isspace() for char in joined]
     word = [bool(kind & w.WORD) for kind in kinds]
     for at in range(1, len(joined) - 1):
         if kinds[at] & w.JOINER:
