@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from datamask.selection.cover.greedy_search import grow_greedily
-from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
+from datamask.selection.metrics.base import RelaxedMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.near_duplicates import cluster_pool, max_earlier_similarity
@@ -16,7 +16,6 @@ from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
-from datamask.selection.solvers.quadratic import prepare
 from datamask.selection.solvers.relaxation import rank_incrementally
 
 CLUSTER_DOCUMENTS = 1000  # mean documents of a SemDeDup cluster at most (the paper's 50,000 of 440 M hold 8,800)
@@ -57,11 +56,7 @@ class Direct(Baseline):
         share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)
         for term in objective.diversity:
             metric = term.metric
-            if isinstance(metric, MomentMetric):
-                rows = prepare(metric)
-                moment = rows.moment(share * problem.weights.cpu())
-                score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
-            elif isinstance(metric, RelaxedMetric):
+            if isinstance(metric, RelaxedMetric):
                 score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
             else:
                 score = score + term.scale * _trial_scores(problem, metric)
