@@ -1,8 +1,8 @@
 """The pool that documents are measured against: fitted on a sample of the corpus once, saved, and kept by refreshes.
 
-model = fit(texts, languages)
-measured, group = measure(Words(texts), languages, model.pool)
-score(measured, group, model.usual)
+model = fit_pool_model(texts, languages)
+measured, group = measure(BatchWords(texts), languages, model.pool)
+score_terms(measured, group, model.usual)
 """
 
 from __future__ import annotations
