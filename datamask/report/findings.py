@@ -129,7 +129,7 @@ class Findings:
 
     def as_json(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
-        return plain_json(asdict(self))
+        return plain_json(vars(self))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from importlib import metadata, resources
 from typing import Any
 
 import vl_convert
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from datamask import storage
@@ -63,10 +63,7 @@ def assemble(
 
     The charts' library (Vega, Vega-Lite, Vega-Embed; BSD-3-Clause) is inlined once, the charts are data.
     """
-    environment = Environment(
-        loader=PackageLoader("datamask.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("page.html.j2").render(
+    return _template().render(
         title=title,
         heading=heading,
         lead=lead,
@@ -80,6 +77,14 @@ def assemble(
         library=Markup(library()),
         version=metadata.version("datamask"),
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("datamask.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("page.html.j2")
 
 
 def figures_of(sections: Sequence[PageSection]) -> dict[str, Figure]:

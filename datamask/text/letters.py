@@ -66,9 +66,10 @@ def tables() -> Tables:
         plain = _plain(character)
         if unicodedata.category(plain)[0] in "LNM" and not _point(code):
             letters[code] = DIGIT if plain.isdigit() else ord(_plain(alike.get(plain, plain)))
-            looks = _plain(alike.get(character, character))
-            if plain != character and code >= 0x80 and looks.isascii() and looks.isalpha():
-                latin_of[code] = ord("i" if looks == "l" else looks)  # the table has a capital I look like an l
+            if plain != character and code >= 0x80:
+                looks = _plain(alike.get(character, character))
+                if looks.isascii() and looks.isalpha():
+                    latin_of[code] = ord("i" if looks == "l" else looks)  # the table has a capital I look like an l
     latin = letters.copy()
     latin[list(latin_of)] = list(latin_of.values())
     weights = np.ones(TABLE, np.uint8)
