@@ -1,7 +1,6 @@
 """What several packages' tests share."""
 
 import contextlib
-import gc
 import signal
 from collections.abc import Iterator
 
@@ -10,6 +9,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from datamask.libraries import no_garbage
 from datamask.report import drawer, drawing
 from tests.object_store import Store, clear_clients, running
 
@@ -75,14 +75,11 @@ SERVICES = ("TRIGGERS", "EVENT_PERSISTER")
 PREFECT = ("tests/flows/", "tests/deployments/", "tests/examples/", "tests/end_to_end/")  # they need its server
 
 
-def pytest_sessionstart() -> None:
-    """Until all tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage."""
-    gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Garbage is looked for again."""
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """While tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage."""
+    with no_garbage():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

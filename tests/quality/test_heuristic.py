@@ -50,6 +50,16 @@ def test_words_hold_all_that_pythons_own_splitting_does(batch: list[str]) -> Non
         assert len(sentences[place]) == len(text.splitlines())
 
 
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_lines_that_come_again_are_those_of_datatroves_splitting(batch: list[str]) -> None:
+    for text in batch:
+        found, lines = signals_of(text), re.split(r"\n+", text)
+        again = [line for place, line in enumerate(lines) if line in lines[:place]]
+        assert found["duplicate_lines"] == np.float32(len(again) / len(lines))
+        assert found["duplicate_line_characters"] == np.float32(sum(map(len, again)) / max(len(text), 1))
+
+
 @settings(max_examples=100, deadline=None)
 @given(texts)
 def test_signals_do_not_depend_on_the_batch(batch: list[str]) -> None:

@@ -31,7 +31,7 @@ def chosen(solver: str, **asked: object) -> np.ndarray:
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_ratio_and_documents_to_the_document(solver):
     assert chosen(solver, select_ratio=0.1).sum() == 30
-    assert chosen(solver, select_ratio=0.0667).sum() == 20
+    assert chosen(solver, select_ratio=0.1112).sum() == 33
     assert chosen(solver, budget_documents=77).sum() == 77
 
 
