@@ -88,7 +88,7 @@ def tables() -> WordTables:
     byte = np.zeros(0x110000, dtype=np.uint8)
     byte[0x80:0x100] = np.arange(0x80, 0x100)
     for value in range(0x80, 0xA0):
-        byte[[ord(char) for char in bytes([value]).decode("cp1252", "ignore")]] = value  # none of some
+        byte[[ord(char) for char in bytes([value]).decode("cp1252", "ignore")]] = value  # five show none
     packed = kinds | np.where(blank, np.uint64(BLANK), np.uint64(0))
     for table, place in ((meaning, MEANING), (byte, BYTE), (folded, FOLDED)):
         packed |= table.astype(np.uint64) << np.uint64(place)
