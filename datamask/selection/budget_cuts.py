@@ -4,8 +4,8 @@
     taken = Filling(blocks, room).take(keys, weights)
 
 `blocks()` gives the keys (n,) uint64 and the weights (n,) of one group of documents after the other. Documents count by
-ascending key (`ascending`, `descending` make keys of numbers). The cut's 64 bits are found 16 at a time, by a histogram
-over all blocks each, as a radix sort does, until so few keys are left that they are sorted; the caller holds one block,
+ascending key (`ascending`, `descending` make keys of numbers). Few keys are sorted. Of many the cut's 64 bits are found
+16 at a time, by a histogram over all blocks each, as a radix sort does, until few are left; the caller holds one block,
 65,536 sums and these.
 """
 
@@ -52,26 +52,28 @@ def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
     Sums of whole numbers below 2⁵³ are exact in any order.
     """
     found, before = np.uint64(0), 0.0
-    for shift in range(64 - BITS, -1, -BITS):
-        sums, counts = np.zeros(1 << BITS), np.zeros(1 << BITS, np.int64)
-        for keys, weights in blocks():
-            keys, weights = _begun(keys, weights, found, shift + BITS)
-            digit = (keys >> np.uint64(shift) & np.uint64((1 << BITS) - 1)).astype(np.int64)
-            sums += np.bincount(digit, weights, minlength=1 << BITS)
-            counts += np.bincount(digit, minlength=1 << BITS)
+    for shift in range(64, 0, -BITS):
+        sums, held, count = np.zeros(1 << BITS), [], 0
+        for block in blocks():
+            held.append(_begun(*block, found, shift))
+            count += len(held[-1][0])
+            if count > SORTED:  # with all before: their sums by the next bits
+                for keys, weights in held:
+                    digit = (keys >> np.uint64(shift - BITS) & np.uint64((1 << BITS) - 1)).astype(np.int64)
+                    sums += np.bincount(digit, weights, minlength=1 << BITS)
+                held = []
+        if count <= SORTED:
+            keys, weights = (np.concatenate(each) for each in zip(*held, strict=True))
+            different, index = np.unique(keys, return_inverse=True)
+            sums = np.bincount(index, weights)
         reached = before + np.cumsum(sums)
         place = int(np.searchsorted(reached, budget))
         if place == len(reached):
             return None
         before = float(reached[place - 1]) if place else before
+        if count <= SORTED:
+            return BudgetCut(different[place], before)
         found = found << np.uint64(BITS) | np.uint64(place)
-        if shift and counts[place] <= SORTED:
-            pairs = [_begun(keys, weights, found, shift) for keys, weights in blocks()]
-            keys, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
-            different, index = np.unique(keys, return_inverse=True)
-            ends = before + np.cumsum(np.bincount(index, weights))
-            place = min(int(np.searchsorted(ends, budget)), len(ends) - 1)
-            return BudgetCut(different[place], float(ends[place - 1]) if place else before)
     return BudgetCut(found, before)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce, wraps
+from functools import cached_property, partial, reduce, wraps
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -73,7 +73,7 @@ class Round:
     terms: Sequence[Term] = ()  # of quality
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
-    @property
+    @cached_property
     def settings(self) -> ResolvedSelect:
         """Those of the selection."""
         return self.config.selection
