@@ -238,16 +238,23 @@ def can_name(word: str) -> bool:
 
 def _worth(texts: Sequence[str], topic: np.ndarray, count: int) -> tuple[list[str], np.ndarray]:
     """The words that may name a topic, sorted, and what each is worth to it, (count, words); -inf: it may not."""
-    counts = [Counter(naming_words(text)) for text in texts]
-    holders = Counter(word for own in counts for word in own)
+    found = [naming_words(text) for text in texts]
+    coded = pa.array([word for own in found for word in own], pa.string()).dictionary_encode()
+    every = np.array(coded.dictionary.to_pylist(), object)
+    row = np.repeat(np.arange(len(texts)), list(map(len, found)))
+    cell, often = np.unique(row * len(every) + coded.indices.to_numpy(), return_counts=True)
+    row, column = np.divmod(cell, max(len(every), 1))
     documents = np.bincount(topic, minlength=count)[:, None]
     fewest = np.clip(documents, 1, FEWEST)
-    words = sorted(word for word, held in holders.items() if held >= fewest.min() and can_name(word))
-    if not words:
+    held = np.bincount(column, minlength=len(every)) >= fewest.min()
+    naming = np.flatnonzero(held & np.fromiter(map(can_name, every), bool, len(every)))
+    if not len(naming):
         return [], np.empty((count, 0))
-    place = {word: column for column, word in enumerate(words)}
-    cells = ((row, word, often) for row, own in enumerate(counts) for word, often in own.items())
-    row, column, often = np.array([(row, place[word], often) for row, word, often in cells if word in place]).T
+    naming = naming[np.argsort(every[naming])]
+    words, place = every[naming].tolist(), np.full(len(every), -1)
+    place[naming] = np.arange(len(naming))
+    kept = place[column] >= 0
+    row, column, often = row[kept], place[column[kept]], often[kept]
 
     languages = language_groups(texts, 0)[1]
     pair, of_pair = np.unique(languages[row] * len(words) + column, return_inverse=True)  # of a language and a word
