@@ -21,7 +21,8 @@ from datamask.quality.measures import MEASURES
 
 SHARP = 2.0  # of the bend where a distance begins to be a fault
 EVIDENCE = 30.0  # words at which a document counts half
-UNDECIDED = 0.1  # the rank, in its group, of a document that shows nothing of itself: undecided is not good
+UNDECIDED = 0.1  # the rank, in its group, of a document too short to judge: undecided is not good
+NOTHING = 2.0  # words at which that rank halves: one of a word or a mark is no text
 GREATEST = 8.0  # a distance is counted up to so many spreads
 # Of `order` in nats, measured in 17 languages: the spread of 15 to 60 words in a row beside their whole text, and of
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
@@ -177,8 +178,8 @@ def score_terms(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> t
         above = np.interp(goodness[mine], usual.ranks[one], GRID)  # of equal documents the best's rank, and the worst's
         below = np.interp(-goodness[mine], -usual.ranks[one][::-1], GRID)
         ranked[mine] = (above + 1 - below) / 2
-    sure = evidence(measured)
-    ranked = sure * ranked + (1 - sure) * UNDECIDED
+    sure, words = evidence(measured), measured[:, MEASURES.index("words")].astype(np.float64)
+    ranked = sure * ranked + (1 - sure) * UNDECIDED * words / (words + NOTHING)
     return (1 - (1 - ranked) ** SATURATION).astype(np.float32), found
 
 
@@ -196,5 +197,5 @@ def explain(signals: Mapping[str, float | None]) -> list[str]:
     ]
     words = signals["words"] or 0
     if words < EVIDENCE:
-        said.append(f"words {words:.0f}: too few to judge it by, so its rank is drawn towards {UNDECIDED}")
+        said.append(f"words {words:.0f}: too few to judge it by, so its rank is drawn towards {UNDECIDED} or less")
     return said

@@ -238,6 +238,7 @@ def test_undecided_is_not_good(model: pool.PoolModel) -> None:
     """A text too short to judge lies below most texts of its language, and above the worst."""
     short = rank(score(model, ["Bak.", "Ok!", "a b", "xyz 12", "http://www.bakelo.com"], "xa"))
     assert ((short > 0.02) & (short < 0.25)).all()
+    assert rank(score(model, ["."], "xa"))[0] < 0.01  # no word at all
     assert (short < np.median(rank(score(model, [grammar(0, random.Random(n), 10) for n in range(20)], "xa")))).all()
 
 
