@@ -115,7 +115,17 @@ def widened(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if pa.types.is_nested(array.type) and pa.types.is_string(target):
         return json_texts(array)
+    if pa.types.is_decimal(array.type) and pa.types.is_floating(target):
+        return _as_floats(array, target)
     return _rebuilt(array, target, widened) if pa.types.is_nested(target) else array.cast(target)
+
+
+def _as_floats(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals as the nearest floats that tell every digit of theirs. (Arrow's own cast rounds, and knows no halves.)"""
+    floats = array.cast(pa.float64()).cast(target)
+    if not floats.cast(pa.float64()).cast(array.type).equals(array):
+        raise pa.ArrowInvalid(f"a value of {array.type} has more digits than {target}")
+    return floats
 
 
 def _rebuilt(array: pa.Array, target: pa.DataType, change: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:

@@ -244,3 +244,20 @@ def test_a_score_column_is_read_as_numbers_however_it_is_stored(tmp_path: Path) 
     for array in stored:
         assert numbers(as_released(array)).to_pylist() == [0.5, None, -1.0], array.type
     assert pc.all(pc.equal(numbers(pa.array([2**64 - 1, 1], pa.uint64())), pa.array([2.0**64, 1.0]))).as_py()
+
+
+@pytest.mark.parametrize("floats", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("nested", [False, True])
+def test_decimals_become_floats_where_no_digit_is_lost(tmp_path: Path, floats: pa.DataType, nested: bool) -> None:
+    def written(values: list[Any], type_: pa.DataType, name: str) -> None:
+        column = pa.array([{"x": v} for v in values], pa.struct([("x", type_)])) if nested else pa.array(values, type_)
+        pq.write_table(pa.table({"text": ["t"] * len(values), "x": column}), tmp_path / "in" / name)
+
+    (tmp_path / "in").mkdir()
+    written([2.5, None], floats, "a.parquet")
+    written([D("0.50"), None], pa.decimal128(20, 2), "b.parquet")
+    found = [row["x"] for row in build.read(tmp_path, tmp_path / "in")]
+    assert found == ([{"x": 2.5}, {"x": None}, {"x": 0.5}, {"x": None}] if nested else [2.5, None, 0.5, None])
+    written([D("12345678901234567.12")], pa.decimal128(20, 2), "b.parquet")
+    with pytest.raises(InputError, match=r"column 'x' is .*decimal128\(20, 2\).* in other files.*corpus.drop=\[x\]"):
+        build.read(tmp_path, tmp_path / "in")
