@@ -40,6 +40,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+MOST_TOKENS = 1 << 40  # of a document: more is no count, and sums of such would pass 64 bits
+
 
 def index_shard(
     shard: Shard,
@@ -51,9 +53,9 @@ def index_shard(
 ) -> Output:
     """Reads every row of a (converted) shard once and publishes its index.
 
-    A missing or null id becomes `<shard>/<chunk_id>`, the latter with at least six digits. A missing, null or negative
-    token_count is counted with the encoder's tokenizer (white-space-separated words where it has none). Equal ids are
-    kept: (shard, chunk_id) is what names a document.
+    A missing or null id becomes `<shard>/<chunk_id>`, the latter with at least six digits. A token_count that
+    is missing, or is none (`is_count`), is counted with the encoder's tokenizer (white-space-separated words where it
+    has none). Equal ids are kept: (shard, chunk_id) is what names a document.
 
     Facts: rows, documents, quarantined, reasons {reason: rows}, tokens, tokens_counted (rows), characters, ids_made,
     duplicate_ids (rows whose id came before in this shard).
@@ -137,7 +139,7 @@ class _Indexer:
         return ids
 
     def _tokens(self, counts: pa.Array, documents: pa.RecordBatch) -> pa.Array:
-        missing = np.asarray(pc.fill_null(pc.less(counts, 0), True))
+        missing = ~np.asarray(is_count(counts))
         if not missing.any():
             return counts
         numbers = np.array(pc.fill_null(counts, 0))
@@ -154,6 +156,11 @@ class _Indexer:
 
                 self._count = load_tokenizer(self._encoder).count
         return self._count
+
+
+def is_count(counts: pa.Array) -> pa.Array:
+    """Which token counts of a corpus (int64) can be some: not null, not negative, at most MOST_TOKENS."""
+    return pc.fill_null(pc.and_(pc.greater_equal(counts, 0), pc.less_equal(counts, MOST_TOKENS)), False)
 
 
 def _count_words(texts: pa.Array) -> list[int]:

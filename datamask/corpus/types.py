@@ -121,7 +121,7 @@ def widened(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _as_floats(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Decimals as the nearest floats that tell every digit of theirs. (Arrow's own cast rounds, and knows no halves.)"""
+    """Decimals as the nearest floats that tell every digit of theirs. (Arrow's own cast rounds, and has no halves.)"""
     floats = array.cast(pa.float64()).cast(target)
     if not floats.cast(pa.float64()).cast(array.type).equals(array):
         raise pa.ArrowInvalid(f"a value of {array.type} has more digits than {target}")

@@ -16,6 +16,7 @@ from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus import convert_shard, corpus_schema, read_batches
 from datamask.corpus.identify import identify_shard
+from datamask.corpus.index import is_count
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Shard, part_of
@@ -174,6 +175,6 @@ def _differences(
             if name == "id":  # made where the source has none
                 differs &= theirs.is_valid().to_numpy(zero_copy_only=False)
             if name == "token_count":  # counted where the source has none
-                differs &= pc.fill_null(pc.greater_equal(theirs, 0), False).to_numpy(zero_copy_only=False)
+                differs &= is_count(theirs).to_numpy(zero_copy_only=False)
             if differs.any():
                 yield published, ids[differs].tolist()

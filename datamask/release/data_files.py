@@ -188,8 +188,9 @@ def _documents(
         ]
         table = pa.table([*columns, *added], schema=layout.release)
         dumps = table["dump"] if "dump" in layout.corpus.names else pa.nulls(len(chosen), pa.string())
+        dumps = pc.if_else(pc.equal(dumps, ""), pa.scalar(None, pa.string()), dumps)  # both lie in one folder, in order
         for dump in pc.unique(dumps).to_pylist():
-            yield dump or None, table.filter(pc.is_null(dumps) if dump is None else pc.equal(dumps, dump))
+            yield dump, table.filter(pc.is_null(dumps) if dump is None else pc.equal(dumps, dump))
 
 
 class _Writer:

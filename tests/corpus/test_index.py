@@ -50,6 +50,14 @@ def test_every_row_has_its_place(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_count_that_no_text_has_is_counted_anew(tmp_path: Path) -> None:
+    table = pa.table({"text": ["one two"] * 5, "token_count": [2**63 - 1, 2**62, 2**40 + 1, 2**40, 0]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    rows, facts = index(tmp_path, tmp_path / "x.parquet")
+    assert [row["token_count"] for row in rows] == [2, 2, 2, 2**40, 0]
+    assert facts["tokens"] == 2**40 + 6 and facts["tokens_counted"] == 3
+
+
 def test_text_that_is_not_utf8_is_kept_out(tmp_path: Path) -> None:
     raw = [
         b"good",

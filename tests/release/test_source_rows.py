@@ -140,3 +140,18 @@ def test_what_no_second_way_counts_is_named(tmp_path: Path) -> None:
     assert verify(release, [str(tmp_path)]).uncounted == [str(tmp_path / "padded.jsonl.bz2")]
     done = CliRunner().invoke(app, ["verify", release.path, "--against", str(tmp_path / "padded.jsonl.bz2")])
     assert done.exit_code == 0 and "not counted in full by a second way: " in done.output
+
+
+def test_odd_dumps_and_token_counts_are_those_of_the_source(tmp_path: Path) -> None:
+    """Documents without a dump and those whose dump is empty lie in one file, in the corpus's order."""
+    table = pa.table(
+        {
+            "text": [f"document {n}" for n in range(12)],
+            "dump": [None, "", "CC-A", "cc-a"] * 3,
+            "token_count": [2**62, -1, 0] * 4,
+        }
+    )
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    release, _ = make_release(tmp_path, str(tmp_path / "in"))
+    assert sorted(release.manifest()["dumps"].values()) == [3, 3, 6]
