@@ -7,7 +7,7 @@ A field whose values have no common type (text here, an object there) becomes JS
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,7 +183,19 @@ def _infer(values: list[Any]) -> pa.DataType | None:
     if all(value is None or isinstance(value, str) for value in values):  # by far the most usual
         return pa.string() if any(value is not None for value in values) else pa.null()
     found = _array(values)
-    return found.type if found is not None and _storable(found.type) else None
+    if found is None or not _storable(found.type) or _blurs_truth(values, found.type):
+        return None
+    return found.type
+
+
+def _blurs_truth(values: Iterable[Any], type_: pa.DataType) -> bool:
+    """Whether a truth value is among numbers: Arrow takes true behind a float for 1.0."""
+    if pa.types.is_floating(type_):
+        return any(value is True or value is False for value in values)
+    there = [value for value in values if value is not None] if pa.types.is_nested(type_) else []
+    if pa.types.is_struct(type_):
+        return any(_blurs_truth((value.get(field.name) for value in there), field.type) for field in type_)
+    return any(_blurs_truth(value, type_.value_type) for value in there)
 
 
 def _array(values: list[Any], type_: pa.DataType | None = None) -> pa.Array | None:

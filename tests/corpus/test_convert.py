@@ -145,6 +145,13 @@ def test_values_without_a_common_type_become_json_text(tmp_path: Path) -> None:
     assert [row["e"] for row in rows] == ["{}"] * 5
 
 
+@pytest.mark.parametrize("values", [[0.5, True], [True, 0.5], [{"x": 0.5}, {"x": False}], [[0.5], None, [True]]])
+def test_truth_beside_floats_stays_truth(tmp_path: Path, values: list[Any]) -> None:
+    path = build.write(tmp_path / "in" / "x.jsonl", [{"text": "t", "n": value} for value in values])
+    found = [row["n"] and json.loads(row["n"]) for row in build.read(tmp_path, path)]
+    assert found == values and [repr(value) for value in found] == [repr(value) for value in values]
+
+
 def test_types_are_found_over_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datamask.corpus.json_lines.BATCH_LINES", 3)
     found = [{"text": "t"}] * 5 + [{"text": "t", "n": 1}] * 5 + [{"text": "t", "n": 1.5, "s": {"x": 1}}] + [
