@@ -47,7 +47,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "token_count": ("n_tokens", "num_tokens", "metadata.token_count"),
 }
 
-OURS = "chunk_id"  # our row number: a corpus column of that name is carried as chunk_id_original
+# our row number, and why a row is no document: a corpus column of such a name is carried as chunk_id_original …
+OURS = ("chunk_id", "_reason", "_excerpt")
 RESTATED = b"datamask.from"  # a field's metadata: the type in the corpus, where a release has another kind of value
 
 
@@ -116,9 +117,9 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
             taken[name] = path
     columns = [_column(name, path, _type_at(schema, path)) for name, path in taken.items()]
     used = {path[0] for path in taken.values() if len(path) == 1}
-    names = {*taken, OURS, "_reason", "_excerpt"}
+    names = {*taken, *OURS}
     for field in schema:
-        if field.name in used or field.name in drop or field.name in ("_reason", "_excerpt"):
+        if field.name in used or field.name in drop:
             continue
         name = field.name or "unnamed"
         while name in names:

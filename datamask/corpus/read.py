@@ -312,7 +312,9 @@ def corpus_columns(shard: Shard, config: Config, names: Sequence[str]) -> pa.Tab
 
 
 def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted: pa.Schema) -> pa.RecordBatch:
-    own = [batch.column(field.name) if field.name in batch.schema.names else None for field in EXTRA]
+    of_corpus = {column.path[0] for column in known}
+    names = {*batch.schema.names} - of_corpus
+    own = [batch.column(field.name) if field.name in names else None for field in EXTRA]
     projected = project(batch, known, wanted, *own)
     ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
     return pa.RecordBatch.from_arrays([ids, *projected.columns], schema=pa.schema([CHUNK_ID, *wanted]))

@@ -153,6 +153,18 @@ def test_an_input_cannot_say_of_itself_that_its_rows_are_no_documents(tmp_path):
         build.plan(tmp_path, path)
 
 
+@pytest.mark.parametrize("name", ["x.parquet", "x.jsonl"])
+def test_columns_named_like_those_of_a_quarantine_are_carried(tmp_path, name):
+    found = [{"text": "a b", "_reason": "mine", "_excerpt": "x", "chunk_id": 7}, {"text": "c"}]
+    path = build.write(tmp_path / "in" / name, found)
+    first, second = build.read(tmp_path, path)
+    original = {"_reason_original": "mine", "_excerpt_original": "x", "chunk_id_original": 7}
+    assert first == {"chunk_id": 0, "text": "a b"} | original
+    assert second == {"chunk_id": 1, "text": "c"} | dict.fromkeys(original)
+    told = build.read(tmp_path, path, columns=["_reason", "_excerpt"])
+    assert [(row["_reason"], row["_excerpt"]) for row in told] == [(None, None)] * 2
+
+
 def test_integers_of_any_size_keep_their_digits(tmp_path):
     ids = [2**64 + 1, 2**64 + 2, 2**63, -(2**63) - 1, 10**40, 7]
     path = tmp_path / "x.jsonl"
