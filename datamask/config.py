@@ -73,6 +73,13 @@ class Corpus(Section):
     group_bytes: int = Field(8_000_000, ge=0)
     """Smaller files of a folder are read together as one shard until they reach this size; 0: each file a shard."""
 
+    @field_validator("columns")
+    @classmethod
+    def _not_made(cls, value: dict[str, str]) -> dict[str, str]:
+        if made := sorted({"chunk_id", "_reason", "_excerpt"} & {*value}):
+            raise ValueError(f"{made[0]} is a column that datamask makes; call the corpus's column otherwise")
+        return value
+
 
 class EncoderSettings(Section):
     """How a document becomes a vector of unit length."""

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask.config import validate
 from datamask.corpus import convert_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import check_unchanged
-from datamask.errors import InputError, StorageError
+from datamask.errors import ConfigError, InputError, StorageError
 from tests.corpus import build
 
 
@@ -163,6 +164,9 @@ def test_columns_named_like_those_of_a_quarantine_are_carried(tmp_path, name):
     assert second == {"chunk_id": 1, "text": "c"} | dict.fromkeys(original)
     told = build.read(tmp_path, path, columns=["_reason", "_excerpt"])
     assert [(row["_reason"], row["_excerpt"]) for row in told] == [(None, None)] * 2
+    for ours in ("chunk_id", "_reason", "_excerpt"):
+        with pytest.raises(ConfigError, match=f"{ours} is a column that datamask makes"):
+            validate({"corpus": {"columns": {ours: "text"}}})
 
 
 def test_integers_of_any_size_keep_their_digits(tmp_path):
