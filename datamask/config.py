@@ -173,6 +173,8 @@ class ScorerSettings(Section):
             raise ValueError(f"options are for a scorer of your own; {self.kind} has settings of its own")
         if self.name in ("chunk_id", "quality_score"):
             raise ValueError(f"a scorer cannot be named {self.name}, which is a column of the scores file already")
+        if self.name in ("id", "token_count", "characters", "topic"):
+            raise ValueError(f"a scorer cannot be named {self.name}, which is a column that datamask makes already")
         return self
 
 

@@ -196,6 +196,7 @@ def test_a_column_that_is_not_there_or_no_number(path: Path, tmp_path: Path) -> 
         ({"kind": "column"}, "needs column"),
         ({"kind": "fasttext", "model": "m", "preparation": "ultra-fineweb"}, "needs tokenizer"),
         ({"name": "quality_score"}, "cannot be named"),
+        ({"name": "token_count"}, "cannot be named token_count, which is a column that datamask makes"),
         ({"name": "a.b"}, "match pattern"),
     ],
 )
