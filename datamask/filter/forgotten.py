@@ -51,6 +51,8 @@ SCHEMA = pa.schema(
 )
 READ = ("url", "id", "text_hash")  # columns by which documents are matched
 _A_FILE = re.compile(r"\.(txt|csv|tsv|jsonl?|ndjson|lst|list)(\.\w+)?$|\.(gz|zst|xz|bz2)$", re.IGNORECASE)
+_CSV = re.compile(r"\.(csv|tsv)(\.\w+)?$", re.IGNORECASE)
+_NO_HOST = re.compile(r"[\s\"',;|^<>\\]")  # signs that no host name has
 # Likeness of the samples from which a document is a copy of a forgotten text, which is not there to be read again. With
 # one word in 20 replaced a text has a Jaccard of .63 in five-word shingles; .55 finds 97 % of such copies
 # (benchmarks/forget_copies.py), and some versions of a licence or a law with them. Short texts must be more alike, for
@@ -88,19 +90,23 @@ def read_list(given: str, kind: str) -> list[Entry]:
 
 def _values(text: str, kind: str, where: str) -> Iterable[str]:
     lines = text.splitlines()
-    first = next(filter(str.strip, lines), "")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
     separator = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
     header = {name.strip().lower() for name in next(csv.reader([first], delimiter=separator), [])}
+    is_csv = _CSV.search(where) is not None
+    csv.field_size_limit(1 << 30)
+    table = io.StringIO(text[text.index(first) :], newline="")
     rows: Iterable[Mapping[str, Any]]
     if first.lstrip().startswith("{"):
         rows = (row for _, row in json_objects(text, where))
-    elif header & set(KINDS[kind]) and (len(header) > 1 or where.lower().split(".gz")[0].endswith(("csv", "tsv"))):
-        csv.field_size_limit(1 << 30)
-        table = io.StringIO(text[text.index(first) :], newline="")
+    elif sum((is_csv, len(header) > 1, bool(header & {*KINDS[kind]}))) > 1:  # two signs of a table
         rows = csv.DictReader(table, delimiter=separator, restkey="")
-    else:
+    else:  # of CSV a first line that is no header is an entry too, and one that is names nothing
+        if is_csv:
+            lines = [separator.join(row) for row in csv.reader(table, delimiter=separator)]
         return ("" if line.lstrip().startswith("#") else line for line in lines)
-    return (str(row.get(_column(list(row), kind, where)) or "") for row in rows)
+    values = (row.get(_column(list(row), kind, where)) for row in rows)
+    return ("" if value is None else str(value) for value in values)
 
 
 def _column(names: Sequence[str], kind: str, where: str) -> str:
@@ -123,8 +129,8 @@ def folder_of(work: str) -> str:
 
 
 def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
-    """Adds entries to an output folder's record, and returns those that name nothing: a domain of one word, an empty
-    line."""
+    """Adds entries to an output folder's record, and returns those that name nothing: a domain of one word or with
+    others behind it, a host with signs that none has, an empty line."""
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     texts = [entry for entry in entries if entry.kind == "texts" and entry.text]
@@ -132,7 +138,10 @@ def record_entries(out: str, entries: Sequence[Entry]) -> list[str]:
     addresses, hosts = normalise_addresses(pa.array([entry.text for entry in named], pa.string()))
     for entry, address, host in zip(named, addresses.to_pylist(), hosts.to_pylist(), strict=True):
         value = {"urls": address, "domains": host}.get(entry.kind, entry.text)
-        if value and not (entry.kind == "domains" and "." not in value):
+        words = entry.text.partition("#")[0].split()
+        no_host = entry.kind != "ids" and _NO_HOST.search(host or "")
+        no_domain = entry.kind == "domains" and ("." not in (value or "") or len(words) > 1)
+        if value and not no_host and not no_domain:
             rows.append({"kind": entry.kind, "value": value, "list": entry.list, "entry": entry.text})
         else:
             left_out.append(entry.text)

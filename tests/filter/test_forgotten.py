@@ -1,5 +1,6 @@
 """Lists of what must be forgotten: as people publish them, by public rules of names, matched however it is spelt."""
 
+import bz2
 import gzip
 import json
 
@@ -52,12 +53,16 @@ def test_an_address_has_one_spelling():
         ("a.jsonl", "ids", '{"anything": "x1"}\n', ["x1"]),
         ("a.jsonl", "texts", '{"id": 1, "text": "two\\nlines"}\n', ["two\nlines"]),
         ("a.txt", "ids", "url-like,with,commas\n", ["url-like,with,commas"]),
+        ("a.jsonl", "ids", '{"id": 0}\n{"id": 7}\n', ["0", "7"]),
+        ("a.csv", "ids", '"x,1"\n# a comment\nx2\nx,3\n', ["x,1", "x2", "x,3"]),
+        ("a.csv", "domains", "# opt-outs, 2024\ndomain,why\nfoo.org,robots\n", ["foo.org"]),
     ],
 )
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", ["", ".gz", ".bz2"])
 def test_lists_are_read_as_they_are_published(tmp_path, name, kind, content, expected, packed):
-    path = tmp_path / (f"{name}.gz" if packed else name)
-    path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    path = tmp_path / (name + packed)
+    pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[packed]
+    path.write_bytes(pack(content.encode()))
     found = read_list(str(path), kind)
     assert [entry.text for entry in found] == expected
     assert {entry.list for entry in found} == {path.name}
@@ -74,11 +79,22 @@ def test_an_entry_may_be_given_itself_and_a_file_that_is_not_there_is_none(tmp_p
     path.write_text(json.dumps({"a": 1, "b": 2}))
     with pytest.raises(InputError, match=r"none of its columns \(a, b\)"):
         read_list(str(path), "domains")
+    (tmp_path / "a.csv").write_text("source,key\nweb,doc-17\n")
+    with pytest.raises(InputError, match=r"none of its columns \(source, key\) is one of id, "):
+        read_list(str(tmp_path / "a.csv"), "ids")
 
 
 def requests_of(out, *entries):
     left_out = record_entries(str(out), [Entry(kind, text, "a list", n) for n, (kind, text) in enumerate(entries, 1)])
     return left_out, load_requests(str(out / "work"))
+
+
+def test_what_can_be_no_host_is_told_and_not_recorded(tmp_path):
+    none = ["example.com,spam", '"example.com"', "0.0.0.0 example.com", "||example.com^"]
+    kept = ["*.foo.org", "bar.org  # asked in May"]
+    left_out, requests = requests_of(tmp_path, *[("domains", entry) for entry in [*none, *kept]])
+    assert left_out == none
+    assert sorted(requests.rows["value"].to_pylist()) == ["bar.org", "foo.org"]
 
 
 def test_documents_are_matched_however_they_are_spelt(tmp_path):
