@@ -52,6 +52,7 @@ def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
     Sums of whole numbers below 2⁵³ are exact in any order.
     """
     found, before = np.uint64(0), 0.0
+    sums: np.ndarray
     for shift in range(64, 0, -BITS):
         sums, held, count = np.zeros(1 << BITS), [], 0
         for block in blocks():
