@@ -38,6 +38,6 @@ def json_objects(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if line.strip():
             try:
                 found = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{where}, line {number} is not JSON ({error})") from error
             yield number, found if isinstance(found, dict) else {}

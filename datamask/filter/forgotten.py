@@ -106,7 +106,8 @@ def _values(text: str, kind: str, where: str) -> Iterable[str]:
             lines = [separator.join(row) for row in csv.reader(table, delimiter=separator)]
         return ("" if line.lstrip().startswith("#") else line for line in lines)
     values = (row.get(_column(list(row), kind, where)) for row in rows)
-    return ("" if value is None else str(value) for value in values)
+    # a lone surrogate becomes its escape: no document has one, and of a text the rest is known all the same
+    return ("" if value is None else str(value).encode(errors="backslashreplace").decode() for value in values)
 
 
 def _column(names: Sequence[str], kind: str, where: str) -> str:

@@ -168,7 +168,10 @@ def without_addresses(text: str) -> str:
 def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
     names, parts, texts = [], [], []
     for path in paths:
-        for number, item in _lines(path):
+        items = [(number, item) for number, item in _lines(path) if item]
+        if not items:
+            raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
+        for number, item in items:
             for part, text in item.items():
                 names.append(f"{path.rstrip('/').rsplit('/', 1)[-1]}:{number}")
                 parts.append(part)
@@ -179,8 +182,6 @@ def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
 def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, parts) of each item; of plain text each paragraph."""
     text = read_text_file(path, "filter.decontaminate")
-    if not text.strip():
-        raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
     if any(f".{kind}" in path.rsplit("/", 1)[-1] for kind in ("jsonl", "json", "ndjson")):
         for number, row in json_objects(text, f"filter.decontaminate: {path}"):
             yield number, _parts(row, number, path)

@@ -172,6 +172,11 @@ def test_varied_rows_by_force(texts):
 def test_what_is_no_test_is_refused(look, tmp_path):
     with pytest.raises(InputError, match=r"quiz.jsonl, line 1 has prompt; lines need `question`"):
         look([prose(1)], [{"prompt": "x"}])
+    with pytest.raises(InputError, match=r"quiz.jsonl is empty"):
+        look([prose(1)], [{"question": " ", "answer": ""}])
+    (tmp_path / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InputError, match="deep.jsonl, line 1 is not JSON"):
+        items_of(Config.model_validate({"filter": {"decontaminate": [str(tmp_path / "deep.jsonl")]}}))
     config = Config.model_validate({"filter": {"decontaminate": [str(tmp_path / "none.jsonl")]}})
     with pytest.raises(InputError, match="no such file"):
         items_of(config)

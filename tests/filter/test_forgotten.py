@@ -54,6 +54,7 @@ def test_an_address_has_one_spelling():
         ("a.jsonl", "texts", '{"id": 1, "text": "two\\nlines"}\n', ["two\nlines"]),
         ("a.txt", "ids", "url-like,with,commas\n", ["url-like,with,commas"]),
         ("a.jsonl", "ids", '{"id": 0}\n{"id": 7}\n', ["0", "7"]),
+        ("a.jsonl", "texts", '{"text": "a \\ud800 b"}\n', ["a \\ud800 b"]),
         ("a.csv", "ids", '"x,1"\n# a comment\nx2\nx,3\n', ["x,1", "x2", "x,3"]),
         ("a.csv", "domains", "# opt-outs, 2024\ndomain,why\nfoo.org,robots\n", ["foo.org"]),
     ],
@@ -64,7 +65,7 @@ def test_lists_are_read_as_they_are_published(tmp_path, name, kind, content, exp
     pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[packed]
     path.write_bytes(pack(content.encode()))
     found = read_list(str(path), kind)
-    assert [entry.text for entry in found] == expected
+    assert [entry.text for entry in found] == expected and not record_entries(str(tmp_path / "out"), found)
     assert {entry.list for entry in found} == {path.name}
 
 
