@@ -885,7 +885,9 @@ def _explain(problem: Any, root: type[BaseModel] | None = None) -> str:
     if problem["type"] == "extra_forbidden":
         *parents, last = problem["loc"]
         valid = _names_at(parents, root)
-        return f"unknown setting {place}{nearest(str(last), valid)} (valid: {', '.join(valid)})"
+        homes = [] if root else [f"{section}.{last}" for section in Config.model_fields if last in _names_at([section])]
+        meant = f"; did you mean {' or '.join(homes)}?" if homes else nearest(str(last), valid)
+        return f"unknown setting {place}{meant} (valid: {', '.join(valid)})"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{place} = {problem['input']!r}: {message}" if place else message
 

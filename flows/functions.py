@@ -108,9 +108,10 @@ def _config(
     plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
     base = settings.lay_settings(plain or {}, sections)
     for section, name, files in (("corpus", "input", input), ("select", "target", target)):
-        paths = [str(files)] if isinstance(files, str | Path) else [str(path) for path in files]
-        if paths:
-            base[section] = {**base.get(section, {}), name: paths}
+        paths = [str(files)] if isinstance(files, str | Path) else [str(path) for path in files or ()]
+        values = base.get(section) or {}
+        if paths and isinstance(values, Mapping):  # what is no mapping is refused below
+            base[section] = {**values, name: paths}
     return settings.validate(base)
 
 

@@ -78,6 +78,14 @@ def test_nothing_new_is_the_last_release_and_new_text_another(made):
 def test_mistakes_are_the_commands(tmp_path):
     with pytest.raises(ConfigError, match=r"unknown setting select.lamda; did you mean \"lamb\""):
         datamask.curate("x", tmp_path, select={"lamda": 1})
+    with pytest.raises(ConfigError, match=r"unknown setting select_ratio; did you mean select.select_ratio\? \(valid"):
+        datamask.curate("x", tmp_path, select_ratio=0.1)
+    with pytest.raises(ConfigError, match=r"unknown setting filter.lamb; did you mean select.lamb\? "):
+        datamask.curate("x", tmp_path, filter={"lamb": 1})
+    with pytest.raises(ConfigError, match="corpus = 'x': Input should be a valid dictionary"):
+        datamask.curate("x", tmp_path, corpus="x")
+    with pytest.raises(InputError, match="no input; name files"):
+        datamask.curate(None, tmp_path)
     with pytest.raises(InputError, match="no release at"):
         datamask.refresh(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'curat'"):
