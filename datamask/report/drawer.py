@@ -23,6 +23,8 @@ def place_documents(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
+    if not np.ptp(features, axis=0).any():  # of one place alone scikit-learn makes NaN, and dies of it
+        return np.zeros((len(features), 2), np.float32)
     perplexity = min(30.0, (len(features) - 1) / 3)
     with threadpool_limits(1):  # reproducible, and at this size threads cost more than they bring
         reduced = PCA(min(50, *features.shape), random_state=seed).fit_transform(features)

@@ -327,6 +327,10 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
         assert find_findings(*given, maps=Threads(2), folder=folder).as_json() == expected
 
 
+def test_documents_of_one_vector_lie_in_one_place() -> None:
+    assert not drawer.place_documents(np.full((40, 8), 8**-0.5, np.float32), 1).any()  # t-SNE dies of them
+
+
 def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() -> None:
     bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
     with drawn(), Drawing() as process:
