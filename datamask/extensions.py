@@ -21,7 +21,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -159,9 +159,19 @@ def require(kind: Kind, name: str, also: Iterable[str] = ()) -> Extension:
     if found := find_extension(kind, name):
         return found
     valid = [*also, *extension_names(kind)]
-    raise ConfigError(
-        f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}, or MODULE:CLASS", valid=valid
-    )
+    listed = f"{', '.join(valid)}, or MODULE:CLASS" if valid else "MODULE:CLASS"
+    raise ConfigError(f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {listed}", valid=valid)
+
+
+def declared_names(extension: Any, what: str, attribute: str, default: Collection[str]) -> Collection[str]:
+    """The names that an extension declares in an attribute.
+
+    :raises ConfigError: it is something else than names.
+    """
+    found = getattr(extension, attribute, default)
+    if isinstance(found, str) or not all(isinstance(name, str) for name in found):
+        raise ConfigError(f"{what}: {attribute} is {found!r}; it must be a tuple of names")
+    return found
 
 
 def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:
@@ -171,11 +181,12 @@ def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def named_in_errors() -> Iterator[None]:
+def named_in_errors(what: str | None = None) -> Iterator[None]:
     """Whatever an extension raises within is told with its file and line, rather than as a defect of datamask.
 
     What may work a moment later, a lack of memory and the system's errors stay what they are: others act on their type.
 
+    :param what: whose call and answer are all that stands within; an error without a line of its own is told so.
     :raises ConfigError: an extension stopped by an error of another kind.
     """
     try:
@@ -184,10 +195,10 @@ def named_in_errors() -> Iterator[None]:
         raise
     except Exception as error:  # whatever the user's code raises
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _FILES]
-        if not own or isinstance(error, OSError) or is_retryable(error) or out_of_memory(error):
+        if not (own or what) or isinstance(error, OSError) or is_retryable(error) or out_of_memory(error):
             raise
-        where = f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}"
-        raise ConfigError(f"the extension {where}: {type(error).__name__}: {one_line(error)}") from error
+        where = f"the extension {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else what
+        raise ConfigError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
 
 
 @cache

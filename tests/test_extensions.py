@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from datamask import extensions, select
-from datamask.config import OwnFilter
+from datamask.config import Config, EncoderSettings, Filter, OwnFilter
+from datamask.encoders.pin import pin_own
 from datamask.errors import ConfigError
-from datamask.filter.built_in import Own
+from datamask.filter.built_in import Own, filters_of
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import OwnScorer
 
@@ -26,6 +27,9 @@ class Broken:
 
 class Gone:
     def score(self, documents): raise FileNotFoundError("words.txt")
+
+class Letters:
+    def score(self, documents): return ["a" for _ in documents.texts]
 
 class Needy:
     needs = ("text",)
@@ -50,7 +54,9 @@ def scorer(file: Path, name: str) -> OwnScorer:
 
 
 def test_a_class_that_is_not_there_is_told_with_those_that_are(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mine\.py has no class Broke \(its classes: Broken, Gone, Needy, Named\)"):
+    with pytest.raises(
+        ConfigError, match=r"mine\.py has no class Broke \(its classes: Broken, Gone, Letters, Needy, Named\)"
+    ):
         extensions.require("scorer", f"{file}:Broke").load()
 
 
@@ -68,6 +74,91 @@ def test_what_a_filter_or_a_metric_raises_is_told_with_its_line(file: Path) -> N
         select(np.eye(6), np.arange(6), algorithm=f"{file}:Broken", solver="random", budget_documents=2)
 
 
+def test_an_answer_that_is_none_is_told_with_the_class(file: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"scorer Letters: score\(documents\) gives \(n,\) numbers: ValueError: could not"
+    ):
+        scorer(file, "Letters").score(DOCUMENTS)
+    (file.parent / "vectors.py").write_text("class Same:\n    def encode(self, texts): return texts\n")
+    with pytest.raises(ConfigError, match=r"encoder .*vectors.py:Same: ValueError: could not convert string"):
+        pin_own(extensions.require("encoder", name := f"{file.parent}/vectors.py:Same"), EncoderSettings(model=name))
+
+
+METRICS = """\
+import torch
+
+class Short:
+    def __init__(self, pool, weights, size): self.count = len(weights)
+    def value(self, masks): return torch.zeros(3, 5)
+
+class Array(Short):
+    def value(self, masks): return masks.sum(dim=1).numpy()
+
+class Endless(Short):
+    def value(self, masks): return torch.full((len(masks),), float("nan"))
+
+class NoArguments(Short):
+    def __init__(self): pass
+
+class NoGradient(Short):
+    def value(self, masks): return masks.sum(dim=1).double()
+    def relaxed(self, mask): return 1.0
+
+class Convex(Short):
+    def value(self, masks): return masks[:, ::3].sum(dim=1).double() ** 2
+    def relaxed(self, mask):
+        gradient = torch.zeros(self.count, dtype=torch.float64)
+        gradient[::3] = 2 * mask[::3].sum()
+        return float(mask[::3].sum()) ** 2, gradient
+"""
+SOLVERS = """\
+import torch
+from datamask.selection.problem.problem import Draft
+
+class Nothing:
+    def solve(self, problem, progress): return None
+
+class Mask:
+    def solve(self, problem, progress): return torch.ones(len(problem), dtype=torch.bool)
+
+class Short:
+    def solve(self, problem, progress): return Draft(torch.ones(3, dtype=torch.bool), torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Short", r"value\(masks\) gave \(3, 5\); expected a tensor of shape \(2,\)"),
+        ("Array", r"value\(masks\) gave ndarray; expected a tensor"),
+        ("Endless", r"value\(masks\) gave what is not finite"),
+        ("NoArguments", r"': TypeError: .*takes 1 positional argument but 4"),
+        ("NoGradient", r"': TypeError: cannot unpack non-iterable float"),
+        ("Convex", r"above its bound .* a metric's relaxed\(mask\) gives a concave function"),
+    ],
+)
+def test_a_metric_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "metrics.py").write_text(METRICS)
+    generator, solver = np.random.default_rng(0), "relaxation" if name == "Convex" else "random"
+    features, quality = generator.standard_normal((60, 4)), generator.random(60)
+    with pytest.raises(ConfigError, match=rf"metrics\.py:{name}.*{message}"):
+        select(features, quality, algorithm=f"{tmp_path}/metrics.py:{name}", solver=solver, budget_documents=12)
+
+
+@pytest.mark.parametrize(("name", "gave"), [("Nothing", "a NoneType"), ("Mask", "a Tensor"), ("Short", r".*\[3\].*")])
+def test_a_solver_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: str, gave: str) -> None:
+    (tmp_path / "solvers.py").write_text(SOLVERS)
+    with pytest.raises(ConfigError, match=rf"solvers\.py:{name} gave {gave}; .* a Draft, .* of shape \(6,\)"):
+        select(np.eye(6), np.arange(6), solver=f"{tmp_path}/solvers.py:{name}", budget_documents=2)
+
+
+@pytest.mark.parametrize("name", ["near_duplicate", "contained", "exact_duplicate", "selected", "not_selected"])
+def test_a_filter_is_not_called_as_another_outcome(file: Path, name: str) -> None:
+    config = Config(filter=Filter(own=[OwnFilter(use=f"{file}:Broken", name=name)]))
+    with pytest.raises(ConfigError, match=f"two filters are called {name}"):
+        filters_of(config, None)
+
+
 def test_our_own_defects_stay_ours(file: Path) -> None:
     with pytest.raises(ZeroDivisionError), extensions.named_in_errors():
         _ = 1 / 0
@@ -78,3 +169,8 @@ def test_declarations_that_are_none_are_refused(file: Path) -> None:
         scorer(file, "Needy")
     with pytest.raises(ConfigError, match="scorer Named: signals is 'stops'; it must be a tuple of names"):
         scorer(file, "Named")
+    (file.parent / "rules.py").write_text("class One:\n    columns = 'text'\n    def keep(self, documents): ...\n")
+    with pytest.raises(ConfigError, match="filter.own: One: columns is 'text'; it must be a tuple of names"):
+        Own(OwnFilter(use=f"{file.parent}/rules.py:One"))
+    with pytest.raises(ConfigError, match="unknown filter 'rules.py'; valid: MODULE:CLASS$"):
+        extensions.require("filter", "rules.py")

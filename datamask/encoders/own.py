@@ -34,7 +34,7 @@ class OwnEncoder:
         :raises ConfigError: the encoder raises.
         :raises ModelError: the encoder gives no (texts, dimensions) array, or too few dimensions.
         """
-        with self._lock, extensions.named_in_errors():
+        with self._lock, extensions.named_in_errors(f"encoder {self._ref.name}"):
             found = np.asarray(self._encoder.encode(tokenised), dtype=np.float32)
         wanted = self._ref.dimensions
         if found.ndim != 2 or len(found) != len(tokenised):

@@ -19,6 +19,7 @@ from datamask.config import Config, OwnFilter
 from datamask.errors import ConfigError
 from datamask.filter import contamination
 from datamask.filter.exact_duplicates import ExactDuplicates
+from datamask.filter.resolve import REASONS
 from datamask.filter.where import Condition
 
 
@@ -94,11 +95,12 @@ class Own:
         """:raises ConfigError: it cannot be loaded, or not be constructed with its options."""
         self.name = settings.label
         self._filter = extensions.require("filter", settings.use).make(settings.options)
-        self.columns: tuple[str, ...] = tuple(getattr(self._filter, "columns", ("text",)))
+        what = f"filter.own: {self.name}"
+        self.columns: tuple[str, ...] = tuple(extensions.declared_names(self._filter, what, "columns", ("text",)))
 
     def keep(self, documents: pa.Table) -> np.ndarray:
         """:raises ConfigError: it raises, or gives something else than a truth value for each document."""
-        with extensions.named_in_errors():
+        with extensions.named_in_errors(f"filter.own: {self.name}"):
             kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
         if kept.shape != (documents.num_rows,) or kept.dtype != bool:
             raise ConfigError(
@@ -110,6 +112,12 @@ class Own:
 
 TOKENS = ("min_tokens", "max_tokens")
 BUILT_IN = (*(each.name for each in (Where, Languages, Contaminated, ExactDuplicates)), *TOKENS)
+TAKEN = (
+    *BUILT_IN,
+    *REASONS.values(),
+    "selected",
+    "not_selected",
+)  # what decisions and `datamask explain` call otherwise
 
 
 def filters_of(
@@ -129,7 +137,7 @@ def filters_of(
     found: list[Filter] = [Where(condition, connection)] if condition else []
     found += [Languages(settings.languages)] if settings.languages else []
     for own in map(Own, settings.own):
-        if own.name in (*BUILT_IN, *(other.name for other in found)):
+        if own.name in (*TAKEN, *(other.name for other in found)):
             raise ConfigError(f"filter.own: two filters are called {own.name}; name one: {{use: …, name: …}}")
         found.append(own)
     found += [Tokens(name, bound) for name in TOKENS if (bound := getattr(settings, name)) is not None]

@@ -175,19 +175,16 @@ class OwnScorer:
         return cls(extensions.require("scorer", settings.kind).make(settings.options), settings.name)
 
     def _names(self, attribute: str, default: Collection[str]) -> Collection[str]:
-        found = getattr(self._scorer, attribute, default)
-        if isinstance(found, str) or not all(isinstance(name, str) for name in found):
-            raise ConfigError(f"scorer {self._name}: {attribute} is {found!r}; it must be a tuple of names")
-        return found
+        return extensions.declared_names(self._scorer, f"scorer {self._name}", attribute, default)
 
     def score(self, documents: Documents) -> Scores:
         """The documents' scores.
 
         :raises ConfigError: the scorer raises, or gives something else than a number for each, or not its signals.
         """
-        with extensions.named_in_errors():
+        with extensions.named_in_errors(f"scorer {self._name}: score(documents) gives (n,) numbers"):
             found = self._scorer.score(documents)
-        found = found if isinstance(found, Scores) else plain_scores(found)
+            found = found if isinstance(found, Scores) else plain_scores(found)
         shapes = (np.shape(found.score), np.shape(found.signals))
         wanted = ((len(documents),), (len(documents), len(self.signals)))
         if shapes != wanted:

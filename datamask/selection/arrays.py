@@ -20,7 +20,7 @@ import torch
 from datamask import extensions
 from datamask.config import ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
-from datamask.errors import DatamaskError, InputError, some
+from datamask.errors import ConfigError, DatamaskError, InputError, some
 from datamask.keywords import ArrayKeywords
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.target import read_words
@@ -98,6 +98,12 @@ def solve_problem(problem: Problem, progress: Report | None = None) -> Selection
     started = time.perf_counter()
     with extensions.named_in_errors():
         draft = solver_for(problem).solve(problem, progress or (lambda record: None))
+        shape = draft.selected.shape if isinstance(draft, Draft) else f"a {type(draft).__name__}"
+        if shape != (len(problem),):
+            raise ConfigError(
+                f"solver {problem.settings.solver} gave {shape}; solve(problem, progress) returns a Draft, whose "
+                f"selected is a tensor of shape ({len(problem)},)"
+            )
         return finish(problem, draft, time.perf_counter() - started)
 
 
@@ -117,6 +123,14 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         solver, found = problem.settings.solver, "; ".join(broken[:3])
         raise DatamaskError(f"solver {solver} found no selection within the limits: {found}; loosen one of them")
     value = problem.objective.evaluate(draft.selected if draft.repeat is None else draft.repeat)
+    if draft.upper_bound is not None and value.objective > draft.upper_bound + 1e-6 * max(1, abs(draft.upper_bound)):
+        own = extensions.fingerprints_of("metric", problem.settings.metrics)
+        own |= extensions.fingerprints_of("solver", [problem.settings.solver])
+        if own:  # ours are held to it by tests
+            raise ConfigError(
+                f"{' and '.join(own)}: the choice scores {value.objective:.6g}, above its bound "
+                f"{draft.upper_bound:.6g}; a metric's relaxed(mask) gives a concave function and its gradient"
+            )
     price = torch.zeros(len(problem)) if draft.price is None else draft.price
     return Selection(
         **vars(value),

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from datamask import extensions
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, nearest
 from datamask.selection.cover.solve import best_alone, refuse
@@ -72,12 +73,42 @@ def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = N
                     f"metric {name!r} reads column {read!r}, which the pool does not have"
                     f"{nearest(read, problem.pool.groups)}; given as groups: {have}"
                 )
-        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        if name in extensions.BUILT_IN["metric"]:
+            metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        else:
+            metric = _own_metric(problem, name)
         if hasattr(metric, "bind"):
             metric.bind(settings)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
         diversity.append(Term(name, 0.0, zero, one, metric=metric))
     return columns, diversity
+
+
+def _own_metric(problem: Problem, name: str) -> Metric:
+    """A metric of the user's, tried on two masks and, if it has a relaxation, on a fractional one.
+
+    :raises ConfigError: it cannot be constructed, raises, or gives something else than finite numbers for each.
+    """
+    count, device = len(problem), problem.pool.device
+    plain = Limits(problem.limits.weights, problem.size)
+    masks = np.stack([fill_in_order(plain, order) for order in (np.arange(count), np.arange(count)[::-1])])
+    with extensions.named_in_errors(f"metric {name!r}"):
+        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        if isinstance(metric, MomentMetric | MixtureMetric):
+            return metric
+        answers: list[tuple[str, torch.Tensor, tuple[int, ...]]] = [
+            ("value(masks)", metric.value(torch.from_numpy(masks).to(device)), (2,))
+        ]
+        if hasattr(metric, "relaxed"):
+            share = min(1.0, problem.size / float(problem.weights.sum()))
+            value, gradient = metric.relaxed(torch.full((count,), share, dtype=torch.float64))
+            answers += [("relaxed(mask)", torch.as_tensor(value), ()), ("relaxed(mask)", gradient, (count,))]
+    for method, answer, shape in answers:
+        found = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        if found != shape or not answer.isfinite().all():
+            what = "what is not finite" if found == shape else found
+            raise ConfigError(f"metric {name!r}: {method} gave {what}; expected a tensor of shape {shape}, finite")
+    return metric
 
 
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
