@@ -362,6 +362,7 @@ class CoverReward(BlackBoxReward):
 # -- the steps that learn the logits
 
 RECORDS = 20  # history records of a run
+LEAST_BATCH = 24  # documents; facility location of 80 in batches of 8 ended below a random choice after 5,000 steps
 STEP = 0.02  # length of a natural step at learning rate 1, in standard deviations of the batch's prices
 ANNEALED = 0.5  # share of the steps that anneal
 EXCHANGES = 2.0  # mean number of documents that a mask exchanges while annealing
@@ -423,7 +424,8 @@ class Policy:
         if not 0 < k < len(block):
             self._record(block, k, number * epochs)
             return
-        size = min(len(block), max(2, round(settings.partial * len(block))))
+        least = 2 if settings.published else LEAST_BATCH
+        size = min(len(block), max(least, round(settings.partial * len(block))))
         annealing_from = epochs
         if not settings.published:
             self._begin(block, k)
