@@ -218,7 +218,7 @@ class Topics(Section):
     """"beside": where vectors are made anyway; "always": vectors are made for topics too; "off": none."""
     count: int = Field(32, ge=2, le=64)
     """Topics, 16 to 64 as a rule; fewer where a topic would have fewer than 50 documents."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=1 << 63)
     """Same seed, same documents: same topics."""
 
 
@@ -300,7 +300,7 @@ class Select(Section):
     """Measure each term from a random set (0) to its own best set (1); false: the paper's raw sum."""
     scope: Literal["corpus", "shard"] = "corpus"
     """Select from all shards as one pool, or each shard on its own as the paper does."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=1 << 63)
     """Same seed, same mask."""
     device: str = "auto"
     """"auto", "cpu", "cuda", "cuda:1"."""

@@ -49,6 +49,20 @@ def test_constant_quality_and_equal_documents(features, quality, algorithm, solv
         assert set(same.indices) == set(np.argsort(-quality)[:10])
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.int8])
+def test_tensors_of_types_that_numpy_lacks_or_that_learn(features, quality, kind):
+    rows = (10 * torch.from_numpy(features)).to(kind)
+    expected = select(rows.float().numpy(), quality).selected
+    assert (select(rows, torch.from_numpy(quality)).selected == expected).all()
+    learnt = rows.float().requires_grad_()
+    assert (select(learnt, torch.from_numpy(quality).requires_grad_()).selected == expected).all()
+
+
+def test_a_seed_is_no_less_than_0(features, quality):
+    with pytest.raises(ConfigError, match="seed = -1: Input should be greater than or equal to 0"):
+        select(features, quality, seed=-1)
+
+
 @pytest.mark.parametrize("algorithm", ["DiSF", "Pair_simi"])
 def test_everything_and_one(features, quality, algorithm):
     everything = select(features, quality, algorithm=algorithm, select_ratio=1)

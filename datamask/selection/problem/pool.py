@@ -46,7 +46,11 @@ class Pool:
 
     def __post_init__(self) -> None:
         features = self.features
-        if not isinstance(features, torch.Tensor):
+        if isinstance(features, torch.Tensor):
+            features = features.detach()
+            if features.dtype not in (torch.float16, torch.float32, torch.float64):  # bfloat16, which numpy lacks
+                features = features.float()
+        else:
             try:
                 features = np.asarray(features) if not isinstance(features, np.ndarray) else features
                 if features.ndim == 2 and not np.issubdtype(features.dtype, np.floating):
