@@ -1,13 +1,16 @@
 """Personal data: what is found and what is not, beside datatrove's own code; the published text is still proven."""
 
+import base64
 import random
+import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from datamask.config import ReleaseSettings
-from datamask.release.personal import FIELD, KINDS, PersonalRules, find_personal_data, luhn, replaced
+from datamask.release.personal import _EMAIL, FIELD, KINDS, PersonalRules, find_personal_data, luhn, replaced
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 
@@ -63,6 +66,26 @@ def test_a_document_alone_decides_what_it_becomes():
     assert replaced("x@y.org", RULES)[0] == "email@example.com"
     again, counts = replaced(replaced("8.8.8.8 x@y.org", RULES)[0], RULES)
     assert counts["email"] == 1 and again.endswith("email@example.com")
+
+
+def test_addresses_are_those_that_the_pattern_finds_from_place_to_place():
+    draw = random.Random(0)
+    for _ in range(20_000):
+        text = "".join(draw.choices(["a", "B", "1", ".", "-", "+", "@", "@x.org", "@[8.8.8.8]", " ", "é", "/"], k=12))
+        found = find_personal_data(text, PersonalRules(("email",), None, True))
+        assert [(start, end) for start, end, _ in found] == [one.span() for one in _EMAIL.finditer(text)], text
+
+
+def test_long_documents_are_read_once_and_to_their_end():
+    """An image in a notebook, the log of a server, a table of numbers: each took time as the square of its length."""
+    draw = random.Random(0)
+    image = base64.b64encode(draw.randbytes(300_000)).decode()
+    log = " ".join(f"8.8.{n % 250}.{n // 250}" for n in range(10_000))
+    numbers = "+12 apples " * 66_000
+    started = time.process_time()
+    found = find_personal_data(f"{image} {log} {numbers} write to a@b.org, call +49 228 73-0123", RULES)
+    assert time.process_time() - started < 60  # 5 on a slow machine, beside many minutes
+    assert Counter(kind for *_, kind in found) == {"ip": 10_000, "email": 1, "phone": 1}
 
 
 def test_check_digits_are_those_of_a_table():
