@@ -38,7 +38,8 @@ OF_ISSUE, SAME_ISSUE = 2, 0.8
 
 _NUMBER, _ROW = re.compile(r"\d+"), re.compile(r"\n[ \t]*\d[\d \t.,;:/-]*(?=\n|$)")
 _TITLE, _PIECE = re.compile(r"\w[^\n]{0,1000}"), re.compile(r"\d+|[^\W\d]+")
-_NAME = re.compile(r"(?<![a-z])[a-z][a-z_]*+\d\w*", re.ASCII)  # a word from its first letter on, if a figure follows
+# a word from its first letter on, if a figure follows; a run of letters and _ is looked at once
+_NAME = re.compile(r"(?<![a-z_])_*+([a-z][a-z_]*+\d\w*)", re.ASCII)
 
 
 def clauses_apart(pair: TextPair) -> bool:
