@@ -316,7 +316,7 @@ class Select(Section):
     n_rollout: int = Field(128, ge=2)
     """policy-gradient: masks drawn a step (G)."""
     partial: float = Field(0.1, gt=0, le=1)
-    """policy-gradient: share of the pool updated a step."""
+    """policy-gradient: share of the pool updated a step; 24 documents at least, unless published."""
     max_lr: float = Field(10.0, gt=0)
     """policy-gradient: first learning rate."""
     min_lr: float = Field(1.0, gt=0)

@@ -58,6 +58,15 @@ def test_tensors_of_types_that_numpy_lacks_or_that_learn(features, quality, kind
     assert (select(learnt, torch.from_numpy(quality).requires_grad_()).selected == expected).all()
 
 
+def test_what_is_no_text_is_named(features, quality):
+    texts = [f"words of text {number}" for number in range(40)]
+    for missing in (None, float("nan")):
+        with pytest.raises(InputError, match=rf"texts\[3\] is {missing}, which is no text"):
+            select(features, quality, texts=[*texts[:3], missing, *texts[4:]])
+    with pytest.raises(InputError, match="target is one text; give a list"):
+        select(features, quality, texts=texts, target=" ".join(texts))
+
+
 def test_a_seed_is_no_less_than_0(features, quality):
     with pytest.raises(ConfigError, match="seed = -1: Input should be greater than or equal to 0"):
         select(features, quality, seed=-1)

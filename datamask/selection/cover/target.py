@@ -9,7 +9,7 @@ Files are those the judge takes: JSON lines with `question` and `answer`, or wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -137,10 +137,11 @@ def read_words(
     """The n-grams of a caller's texts (or counts, `atoms`) and target, else of the settings' target.
 
     :raises ConfigError: texts and atoms are both given.
-    :raises InputError: an empty target, or one whose words the texts lack.
+    :raises InputError: what is no text among them, an empty target, or one whose words the texts lack.
     """
     if texts is not None and atoms is not None:
         raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
+    texts, target = _strings(texts, "texts"), _strings(target, "target")
     if target is None and settings.target:
         target = read_target(settings.target).texts
     buckets = settings.coverage.buckets
@@ -160,6 +161,20 @@ def read_words(
     scan.check(seen)
     leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
     return PoolWords(stack_rows(parts), counts, leaked[:0] if settings.coverage.leaks else leaked)
+
+
+def _strings(texts: Any, name: str) -> Iterator[Any] | None:
+    """A caller's texts, each checked to be one when it is read."""
+    if isinstance(texts, str):
+        raise InputError(f"{name} is one text; give a list of texts")
+    each = texts.to_pylist() if hasattr(texts, "to_pylist") else texts  # pyarrow's
+    return None if texts is None else (_string(text, f"{name}[{number}]") for number, text in enumerate(each))
+
+
+def _string(text: Any, place: str) -> Any:
+    if not isinstance(text, str | bytes):
+        raise InputError(f"{place} is {text!r}, which is no text; of a document without one give ''")
+    return text
 
 
 def _read(path: str) -> Iterable[str]:
