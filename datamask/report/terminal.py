@@ -24,7 +24,7 @@ def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
     """A plain table, first column left, the others right; the row that begins with `mark` in bold."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*row, style="bold" if row[0] == mark else None)
     console.print(table)

@@ -69,6 +69,7 @@ def test_the_body_carries_numbers_settings_licence_and_citation(release):
         "| `text` | string |",
     ):
         assert part in text, part
+    assert "four more" not in text  # shard, chunk_id, quality_score, probability, and topic, where there are topics
     assert "\n\n\n" not in text.split("## Settings")[0]
     assert text.count("```") % 2 == 0
 

@@ -11,6 +11,7 @@ import pytest
 
 from datamask.config import ReleaseSettings
 from datamask.release.personal import _EMAIL, FIELD, KINDS, PersonalRules, find_personal_data, luhn, replaced
+from datamask.release.summary.facts import summarise
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 
@@ -141,6 +142,8 @@ def test_a_release_counts_what_it_holds_and_is_proven(tmp_path, how):
     assert held and all(("8.8.4." in row["text"]) == (how == "flag") for row in held)
     assert all(("email@example.com" in row["text"]) == (how == "replace") for row in held)
     assert verify(release, [str(tmp_path / "input")]).problems == []
+    text = summarise(manifest, release.path)["text"]
+    assert text["characters"] == sum(len(row["text"]) for row in rows)  # of what is published
     assert f"{len(held)} e-mail addresses" in Path(release.path, "README.md").read_text()
 
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import altair
 import numpy as np
 import pytest
 import vl_convert
+from rich.console import Console
 
 from datamask import storage
 from datamask.config import Quota
@@ -27,6 +29,7 @@ from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
 from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
+from datamask.report.terminal import print_table
 from tests.conftest import drawn
 from tests.report.build import HOSTILE, ROWS, corpus
 
@@ -325,6 +328,12 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
         with pytest.raises(ConnectionResetError):
             find_findings(*given, maps=broken, folder=folder)
         assert find_findings(*given, maps=Threads(2), folder=folder).as_json() == expected
+
+
+def test_a_rows_name_is_not_broken_where_columns_are_many() -> None:
+    console = Console(width=60, file=StringIO())
+    print_table(console, ["choice", *["effective number"] * 6], [["top-quality", *["12.5"] * 6]])
+    assert "top-quality " in console.file.getvalue()
 
 
 def test_documents_of_one_vector_lie_in_one_place() -> None:

@@ -55,7 +55,7 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
         counted = {label: _listed(connection, label) for label in LABELS if label not in ("domains", "dates")}
         first, last, *_ = _totals(connection, "dates")
         domains = _domains(connection, settings.release.small_enterprise)
-        *_, documents, size = _totals(connection, "every")
+        *_, documents, size, characters = _totals(connection, "every")
     return {
         "template": "Article 53(1)(d) of Regulation (EU) 2024/1689, template of 24 July 2025",
         "name": settings.release.name,
@@ -64,7 +64,7 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
         "text": {
             "documents": documents,
             "bytes": size,
-            "characters": total["characters_selected"],
+            "characters": characters,
             "tokens": total["tokens_selected"],
             "band": next(name for most, name in BANDS if total["tokens_selected"] < most),
         },
@@ -100,7 +100,9 @@ def _count(
     texts = {column["name"] for column in draft["columns"] if column["type"] in ("string", "large_string")}
     found = {label: next((name for name in names if name in texts), None) for label, names in LABELS.items()}
     columns = sorted({name for name in found.values() if name})
-    connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, documents BIGINT, bytes BIGINT)")
+    connection.execute(
+        "CREATE TABLE counts (label VARCHAR, value VARCHAR, documents BIGINT, bytes BIGINT, characters BIGINT)"
+    )
     for path in data_paths(draft):
         for batch in release.documents(path, ["text", *columns], rows=ROWS):
             facts = {"every": pa.repeat("", batch.num_rows)}
@@ -109,18 +111,20 @@ def _count(
                 facts["domains"] = hosts_of(facts["domains"])
             if found["dates"]:
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
-            connection.register("rows", pa.table({**facts, "bytes": pc.binary_length(batch["text"])}))
+            sizes = {"bytes": pc.binary_length(batch["text"]), "characters": pc.utf8_length(batch["text"])}
+            connection.register("rows", pa.table({**facts, **sizes}))
             for label in facts:
-                sums = f"SELECT '{label}', {label}, count(*), sum(bytes) FROM rows GROUP BY ALL"
+                sums = f"SELECT '{label}', {label}, count(*), sum(bytes), sum(characters) FROM rows GROUP BY ALL"
                 connection.execute(f"INSERT INTO counts {sums}").fetchall()
             connection.unregister("rows")
     return found
 
 
 def _totals(connection: duckdb.DuckDBPyConnection, label: str) -> tuple[Any, ...]:
-    """The least value and the greatest, how many there are, and the documents and bytes that have one."""
+    """The least value and the greatest, how many there are, and documents, bytes and characters that have one."""
     return connection.execute(
-        "SELECT min(value), max(value), count(DISTINCT value), sum(documents)::BIGINT, sum(bytes)::BIGINT "
+        "SELECT min(value), max(value), count(DISTINCT value), "
+        "sum(documents)::BIGINT, sum(bytes)::BIGINT, sum(characters)::BIGINT "
         "FROM counts WHERE label = ? AND value IS NOT NULL",
         [label],
     ).fetchall()[0]
@@ -138,7 +142,7 @@ def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST)
 
 def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, Any]:
     """The largest domains, as many as the template asks for, and how many there are."""
-    *_, total, documents, size = _totals(connection, "domains")
+    *_, total, documents, size, _ = _totals(connection, "domains")
     most = min(math.ceil(SMALL_TOP * total), SMALL_MOST) if small else math.ceil(TOP * total)
     rule = f"the largest {SMALL_TOP:.0%}, at most {SMALL_MOST:,}" if small else f"the largest {TOP:.0%}"
     sums = {"total": total, "documents": documents or 0, "bytes": size or 0, "rule": rule}
