@@ -72,7 +72,7 @@ def _load(connection: duckdb.DuckDBPyConnection, table: str, release: ReleaseFol
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
     connection.execute(f"CREATE TABLE {table} ({listed})")
     for path in data_paths(release.manifest()):
-        for batch in release.batches(path, wanted):
+        for batch in release.documents(path, wanted[2:]):
             insert(connection, table, batch.select(wanted))
 
 

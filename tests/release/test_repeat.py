@@ -11,6 +11,7 @@ import pytest
 
 from datamask.filter.filters import filter_corpus
 from datamask.release import export, publish
+from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
@@ -44,6 +45,7 @@ def test_a_document_taken_twice_is_one_row_of_the_books(tmp_path: Path, rows: bo
     assert found.problems == [] and found.compared == found.rows
     manifest = release.manifest()
     total = manifest["conservation"]["total"]
+    assert compare(release, release).total["stayed"]["documents"] == total["selected"]
     assert total["rows"] == total["selected"] + total["not_selected"] + sum(total["filtered"].values()) + sum(
         total["quarantined"].values()
     )
