@@ -14,6 +14,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from datamask import storage
 from datamask.config import Config, ResolvedSelect, to_yaml, validate
 from datamask.errors import several
+from datamask.release.merge import schema_of
 from datamask.release.printing import size
 from datamask.release.release_folder import CARD, Picture, Staged
 
@@ -68,6 +69,12 @@ def render_template(file: str, /, **facts: Any) -> str:
     return environment.from_string(template).render(facts)
 
 
+def notes_of(draft: Mapping[str, Any]) -> dict[str, str]:
+    """What is said of the columns that datamask has made; others of such names are the corpus's."""
+    made = schema_of(draft["settings"], "topics" in draft["provenance"]).names
+    return {name: note for name, note in NOTES.items() if name in made}
+
+
 def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
     """The card's text: header and body."""
     settings = validate(draft["settings"])
@@ -80,7 +87,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         select=settings.selection,
         pictures=pictures,
         columns=draft["columns"],
-        notes=NOTES,
+        notes=notes_of(draft),
         shards=len(draft["conservation"]["shards"]),
         quarantined=sum(total["quarantined"].values()),
         encoder=_named(provenance["encoder"], settings.encoder.model),

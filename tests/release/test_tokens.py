@@ -233,6 +233,18 @@ def test_repeated_rows_give_the_tokens_that_the_column_gives(tmp_path, monkeypat
     assert found[0] == found[1]
 
 
+def test_a_column_of_the_corpus_named_repeat_repeats_nothing(tmp_path):
+    table = documents(60)
+    table = table.append_column("repeat", [np.arange(60)]).append_column("topic", [["theirs"] * 60])
+    files = make_masks(make_shard(tmp_path, "s0", table), tmp_path, filters=False)
+    release = publish(export([files], settings(), str(tmp_path / "out"), PROVENANCE))
+    done = write_tokens(release, bpe(tmp_path / "bpe", 300), TokenOptions("npy"))
+    assert done.documents == release.manifest()["conservation"]["total"]["selected"]
+    assert verify_tokens(done.folder, release) == []
+    card = (Path(release.path) / "README.md").read_text()
+    assert "how often it is to be taken" not in card and "the cluster of its vector" not in card
+
+
 def test_documents_of_all_files_are_mixed_evenly(made, tmp_path):
     """Among the documents of each half of the order, every shard has its share, as a random order has it."""
     keys = write.order_keys(0, "s0", np.arange(40_000), np.ones(40_000, np.int64))

@@ -9,7 +9,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.config import validate
-from datamask.release.card import NOTES, one_line, render_template
+from datamask.release.card import notes_of, one_line, render_template
 from datamask.release.summary.facts import summarise
 
 FILES = ("summary.md", "summary.json", "croissant.json")
@@ -45,11 +45,11 @@ def render_summary(facts: Mapping[str, Any]) -> str:
 
 def croissant(draft: Mapping[str, Any]) -> dict[str, Any]:
     """The release as Croissant 1.0 metadata: its data files, and the columns that hold one value or a list of them."""
-    release, fields = validate(draft["settings"]).release, []
+    release, fields, notes = validate(draft["settings"]).release, [], notes_of(draft)
     for column in draft["columns"]:
         listed = re.fullmatch(r"(?:large_)?list<\w+: (\w+)>", column["type"])
         if kind := _kind(listed[1] if listed else column["type"]):
-            said = NOTES.get(column["name"], "of the source")
+            said = notes.get(column["name"], "of the source")
             fields.append({"name": column["name"], "said": said, "kind": kind, "repeated": listed is not None})
     languages, total = sorted(draft["languages"]), draft["conservation"]["total"]
     facts = {"key": draft["key"], "total": total, "languages": languages, "release": release, "fields": fields}

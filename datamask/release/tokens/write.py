@@ -28,6 +28,7 @@ from datamask.maps import Mapper, Threads, deal_laid, gather, partition_of, reco
 from datamask.models.tokens import DocumentTokenizer
 from datamask.release.data_files import REPEAT, WrittenFile, written
 from datamask.release.manifest import data_paths
+from datamask.release.merge import schema_of
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
@@ -185,7 +186,8 @@ def tokenised_rows(
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray, np.ndarray, np.ndarray]]:
     """Documents of a run of row groups of a data file, each once, a batch after another: shard and chunk_id; how often
     each is taken, int64; its tokens int32 one document after the other, and their lengths int64 [documents]."""
-    repeated = [REPEAT.name for column in release.manifest()["columns"] if column["name"] == REPEAT.name]
+    ours = REPEAT.name in schema_of(release.manifest()["settings"]).names  # else it may be a column of the corpus
+    repeated = [REPEAT.name] * ours
     for batch in release.documents(path, ["text", *repeated], first, last, BATCH_ROWS):
         times = batch[REPEAT.name].to_numpy() if repeated else np.ones(batch.num_rows, np.int64)
         ids, lengths = tokenizer.all(batch["text"].to_pylist())
