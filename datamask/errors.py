@@ -140,6 +140,7 @@ def is_retryable(error: BaseException) -> bool:
     return module in {"botocore", "aiohttp", "aiobotocore", "urllib3", "requests", "httpx", "gcsfs"}
 
 
+UNGUARDED = 'in a script, put what it runs below `if __name__ == "__main__":`'
 LESS_MEMORY = "out of memory: set run.workers, corpus.shard_rows or encoder.batch_tokens lower, and run it again"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from datamask.config import RunSettings
-from datamask.errors import MissingExtraError, StorageError, one_line
+from datamask.errors import UNGUARDED, MachineError, MissingExtraError, StorageError, one_line
 
 
 def task_runner(run: RunSettings) -> TaskRunner[Any]:
@@ -70,11 +70,13 @@ def workers_without_interrupts(run: RunSettings) -> Iterator[None]:
 def cluster_answers(run: RunSettings) -> Iterator[None]:
     """What goes wrong inside with a cluster of one's own is told as such.
 
-    :raises StorageError: nothing that `run.address` names answers.
+    :raises StorageError: nothing that `run.address` names answers. :raises MachineError: no process of Dask's starts.
     """
     try:
         yield
     except Exception as error:
+        if not run.address and run.engine == "dask" and isinstance(error, RuntimeError):  # a script without a guard
+            raise MachineError(f"Dask's processes do not start here ({one_line(error)}); {UNGUARDED}") from error
         if not run.address:
             raise
         raise StorageError(

@@ -11,6 +11,7 @@ In a notebook the stages' bars run below the cell, and a release shows its repor
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from datamask import config as settings
 from datamask.api import Release
+from datamask.errors import UNGUARDED, ConfigError
 from datamask.release.release_folder import find_release
 from flows.commands import begin_server
 from flows.prefect_settings import load_prefect
@@ -116,6 +118,8 @@ def _config(
 
 
 def _run(name: str, progress: bool, **parameters: Any) -> Release:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        raise ConfigError(f"this process reads the script that started it, and would run it once more; {UNGUARDED}")
     server = begin_server()
     load_prefect()
     with session(server, progress):

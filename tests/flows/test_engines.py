@@ -1,11 +1,16 @@
 """The same configuration gives the same bytes on worker processes as on threads, with any number of threads."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 
 import pytest
 
+from datamask import curate as curate_function
+from datamask.config import RunSettings
+from datamask.errors import ConfigError, MachineError
+from flows.engine import cluster_answers
 from tests.conftest import drawn
 from tests.flows.conftest import SETTINGS
 from tests.release.made import digests
@@ -27,6 +32,16 @@ def test_a_cluster_that_does_not_answer_is_named(call, corpus, tmp_path):
     status, _, err = call("curate", "--input", corpus, "--output", tmp_path / "out", *given)
     assert status == 5
     assert err.startswith("datamask: run.address = nowhere://here: no Dask cluster answers there (")
+
+
+def test_a_script_without_a_guard_is_told_of_it(monkeypatch, tmp_path):
+    with pytest.raises(MachineError, match=r"Dask's processes do not start here .*`if __name__ == .__main__.:`"):
+        with cluster_answers(RunSettings(engine="dask")):
+            raise RuntimeError("Nanny failed to start.")
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match=r"would run it once more; .*`if __name__ == .__main__.:`"):
+        curate_function("corpus", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
