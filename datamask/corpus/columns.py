@@ -180,6 +180,11 @@ def canonical(array: pa.Array, target: pa.DataType, exact: bool = False) -> pa.A
     return json_texts(array) if pa.types.is_nested(source) else array.cast(target)
 
 
+def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of any type as text, as `canonical` writes its values."""
+    return pa.chunked_array([canonical(chunk, pa.string()) for chunk in column.chunks], pa.string())
+
+
 def numbers(array: pa.Array) -> pa.Array:
     """A column of numbers, truth values or text that spells numbers as doubles; null where it is none of these."""
     return array.cast(pa.float64()) if pa.types.is_boolean(array.type) else canonical(array, pa.float64())

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask.config import Config
+from datamask.corpus.columns import texts_of
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.errors import InputError
@@ -41,7 +42,7 @@ def read_groups(
         if table is None:
             yield name, np.zeros(0, dtype=str)
             continue
-        values = pc.fill_null(table[name].cast(pa.string()), "").to_numpy(zero_copy_only=False)
+        values = pc.fill_null(texts_of(table[name]), "").to_numpy(zero_copy_only=False)
         yield name, values[np.searchsorted(table["chunk_id"].to_numpy(), chunk_id)].astype(str)
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
+from datamask.corpus.columns import texts_of
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.corpus.web_addresses import hosts_of
 from datamask.filter.connected import ConnectedDocuments, deal_pairs
@@ -218,7 +219,7 @@ def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
     batches = list(read_documents(files, state.config, [*names.values()], schema=state.schema)) if names else []
     found: dict[str, np.ndarray] = {}
     for ours, theirs in names.items() if batches else ():
-        column = pa.chunked_array([batch[theirs] for batch in batches]).cast(pa.string())
+        column = texts_of(pa.chunked_array([batch[theirs] for batch in batches]))
         column = hosts_of(column) if theirs == "url" else column
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         values = ((value or "").encode() for value in coded.dictionary.to_pylist())

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamask.corpus.columns import texts_of
 from datamask.duck import insert
 from datamask.quality.rules import RULES, Rule
 
@@ -192,7 +193,7 @@ def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values as text; null where a column's type has none (lists, structures)."""
     if pa.types.is_nested(column.type):
         return pa.chunked_array([pa.nulls(len(column), pa.string())])
-    return pc.cast(column, pa.string())
+    return texts_of(column)
 
 
 def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:

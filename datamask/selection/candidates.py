@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config, ResolvedSelect
+from datamask.corpus.columns import texts_of
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
 from datamask.devices import pick_device
 from datamask.encoders.vectors import read_features, read_vectors
@@ -237,7 +238,7 @@ def _groups(files: ShardFiles, config: Config, own: Candidates) -> dict[str, np.
         return found | dict.fromkeys(columns, nothing)
     table = pa.Table.from_batches(batches)
     _same_rows(own.shard, own.chunk_id, table, "corpus shard")
-    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
+    filled = {name: pa.compute.fill_null(texts_of(table[name]), "") for name in there}
     values = {name: column.to_numpy(zero_copy_only=False).astype(str)[own.index] for name, column in filled.items()}
     return found | {name: values.get(name, nothing) for name in columns}
 
@@ -280,7 +281,7 @@ def read_pool(
         )
     features, quality = read_features(table, url), np.stack([_numbers(table, name, url) for name in weights], axis=1)
     tokens = _numbers(table, TOKENS, url) if needs_tokens else None
-    groups = {name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in columns}
+    groups = {name: texts_of(table[name]).fill_null("").to_numpy() for name in columns}
     return table["chunk_id"], Pool(features, quality, tokens, groups, tuple(weights.values()), device=device)
 
 

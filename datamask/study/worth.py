@@ -19,11 +19,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from datamask import storage
 from datamask.carried_on import carry_on
 from datamask.config import Config, from_release, lay_settings, validate
+from datamask.corpus.columns import canonical
 from datamask.corpus.plan import Plan
 from datamask.corpus.read import read_documents, shard_schema
 from datamask.encoders.topics import model_path
@@ -271,7 +273,8 @@ class _Choices:
         for files, own, chosen in new:
             if column in shard_schema(files.shard, self.config).names or (column == "topic" and files.topics):
                 read = read_documents(files, self.config, [column])
-                values = np.array([value or "(none)" for batch in read for value in batch[column].to_pylist()], object)
+                texts = [canonical(batch[column], pa.string()).to_pylist() for batch in read]
+                values = np.array([value or "(none)" for each in texts for value in each], object)
                 amounts = np.stack([np.ones(len(own)), own.tokens, chosen > 0, own.tokens * chosen], axis=1)
                 for value, amount in zip(values[own.index], amounts, strict=True):
                     sums[value] = sums.get(value, 0) + amount

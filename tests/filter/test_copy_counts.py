@@ -172,3 +172,18 @@ def test_a_second_run_counts_nothing_again(made, monkeypatch):
     folder, release = made
     monkeypatch.setattr("datamask.filter.copy_counts.read_members", None)
     assert run(folder, duplicates={"count": True}).version == release.version
+
+
+def test_sources_that_are_structures_or_bytes_are_told_apart_like_any(tmp_path):
+    folder = write_corpus(tmp_path, shards=1, each=60)
+    [path] = folder.glob("*.parquet")
+    table = pq.read_table(path)
+    table = table.append_column("source", [[{"name": "web", "part": row % 2} for row in range(60)]])
+    table = table.append_column("domain", [[b"caf\xe9" if row % 3 else None for row in range(60)]])
+    pq.write_table(table, path, row_group_size=16)
+    quota = {"column": "source", "maximum": {'{"name": "web", "part": 0}': 0.3}}
+    run(tmp_path, select={"quotas": [quota], "solver": "top-quality"}, duplicates={"count": True})
+    decided = pq.read_table(next((tmp_path / "out/latest/decisions").resolve().glob("*.parquet"))).to_pylist()
+    chosen = [row for row in decided if row["outcome"] == "selected"]
+    even = sum(row["token_count"] for row in chosen if row["chunk_id"] % 2 == 0)
+    assert 0 < even <= 0.3 * sum(row["token_count"] for row in chosen) * 1.05
