@@ -375,8 +375,8 @@ def _covered(f: Findings) -> list[Block]:
 def _length(f: Findings) -> list[Block]:
     rows = [[arm["arm"], count(arm["mean_tokens"] or 0), percent(arm["length_ratio"], 0)] for arm in f.arms]
     note = (
-        "Length ratio: mean tokens of the choice over the mean of the pool. Quality filters tend to prefer long documents "
-        "(the DATAMASK paper measured 147 % for FineWeb-Edu), diversity short ones."
+        "Length ratio: mean tokens of the choice over the mean of the pool, of which the first row is a sample. "
+        "Quality filters tend to prefer long documents (the DATAMASK paper measured 147 % for FineWeb-Edu), diversity short ones."
     )
     blocks = [table(["choice", "mean tokens", "length ratio"], rows, OURS, note)]
     if f.lengths:
