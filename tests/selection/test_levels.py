@@ -60,3 +60,18 @@ def test_a_response_is_near_the_linear_programme(in_tokens, length):
         best, level, multipliers = Levels(given).programme(price, given.unspent)
         most = float(feasible.weights @ (price * best))
         assert most - 1e-7 * abs(most) <= bound <= most + 2e-3 * float(feasible.weights @ (price.abs() * best))
+
+
+@pytest.mark.parametrize("tolerance", [0.02, 0.2])
+def test_a_bound_on_length_is_met_over_six_decades_of_lengths(tolerance: float) -> None:
+    """A long document is charged a millionth of what a short one is."""
+    rng = np.random.default_rng(1)
+    tokens = np.round(10 ** rng.uniform(0, 6, 3000))
+    settings = resolve(Select(budget_tokens=int(0.1 * tokens.sum()), length_tolerance=tolerance))
+    given = make_limits(settings, tokens, float(settings.budget_tokens), tokens, {})
+    levels = Levels(given)
+    for scale in (10.0, 40.0, 80.0, 20.0, 5.0):  # each solve starts where the last one ended
+        found = levels.solve(scale * torch.from_numpy(rng.standard_normal(3000)), LOGISTIC)
+        used, grain = given.rows @ (levels.weights * found.p).numpy(), 1e-6 * given.size
+        assert float(levels.weights @ found.p) == pytest.approx(given.size, abs=grain)
+        assert (used <= given.ceiling + grain).all() and (used >= given.floor - grain).all()

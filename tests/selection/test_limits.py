@@ -139,3 +139,12 @@ def test_a_selection_of_nothing_is_refused():
     asked = {"budget_tokens": 1, "quotas": [{"column": "domain", "maximum": {"c": 0.6}}]}
     with pytest.raises(DatamaskError, match="not one document|limit"):
         select(features, np.arange(4.0), tokens=[9, 2, 6, 1], groups={"domain": np.array(list("cccc"))}, **asked)
+
+
+def test_a_bound_on_length_costs_little_over_six_decades_of_lengths() -> None:
+    generator = np.random.default_rng(1)
+    tokens = np.round(10 ** generator.uniform(0, 6, 3000))
+    features, quality = generator.standard_normal((3000, 8)), generator.random(3000)
+    found = select(features, quality, tokens=tokens, token_ratio=0.1, length_tolerance=0.05, algorithm="Pair_simi")
+    assert found.gap < 0.01
+    assert abs(tokens[found.selected].mean() / tokens.mean() - 1) < 0.0501

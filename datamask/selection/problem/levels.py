@@ -33,8 +33,8 @@ STEPS = 60  # Newton steps of the levels of one column's values at most
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
 JOINTLY, JOINT_STEPS = 1e-8, 40  # the same where limits are solved together, and Newton steps at most
 WIDER = 100.0, 10.0, 1.0  # where the plain solve fails, z is divided by these in turn, each solution starting the next
-# Added to the Hessian's diagonal, as a share of its greatest entry: the quotas of each column add up to the budget's
-# row, so the Hessian is singular.
+# Added to the Hessian's diagonal, as a share of each entry: the quotas of each column add up to the budget's row, so
+# the Hessian is singular.
 RIDGE = 1e-7
 ENDED = 1e-6  # where no step helps any more, limits missed by at most this share of the budget count as met
 SNAP = 1e-13  # multipliers below this share of the greatest are set to 0
@@ -129,6 +129,11 @@ class Levels:
         for column, (code, coefficients) in enumerate(limits.kinds):
             codes[:, column], charges[:, column] = code, coefficients / limits.weights / limits.scale[code]
         self.documents = limits.weights, codes.astype(np.int32), charges
+        # Units of the level and the multipliers, in which the trust region is measured: one moves no score by more than
+        # 1. A bound on length charges a document of a token a million times what it charges one of a million.
+        self.unit = np.ones(1 + len(limits.names))
+        for column, (code, _) in enumerate(limits.kinds):
+            np.minimum.at(self.unit, 1 + code, 1 / np.maximum(np.abs(charges[:, column]), 1e-300))
         self.multipliers = np.zeros(len(limits.names))  # this and the next two are the next solve's start
         self.level = 0.0
         self.bands: tuple[np.ndarray, np.ndarray] | None = None
@@ -286,7 +291,7 @@ class Levels:
             if promised <= 1e-15 * (1 + abs(value)):
                 break
             other = self.look(scores, then)
-            share, length = (value - other[0]) / promised, float(np.abs(then - x).max())
+            share, length = (value - other[0]) / promised, float((np.abs(then - x) / self.unit).max())
             rounded = promised <= 1e-9 * (1 + abs(value)) and self.missed(then, other[1]) < missed
             if share < WORSE and not rounded:
                 region = length / 4
@@ -312,17 +317,20 @@ class Levels:
         low, high, v, (capped, floored, tight) = self.limits.floor, self.limits.ceiling, x[1:], self.binding
         up = np.flatnonzero(capped)  # one variable for each upper end, and below one for each lower end
         down = np.flatnonzero(floored & ~tight)
-        basis = np.zeros((len(x), 1 + len(up) + len(down)))
+        unit = self.unit[np.concatenate([[0], 1 + up, 1 + down])]
+        basis = np.zeros((len(x), len(unit)))
         basis[0, 0] = 1
         basis[1 + up, 1 + np.arange(len(up))] = 1
         basis[1 + down, 1 + len(up) + np.arange(len(down))] = -1
-        slope = np.concatenate([[self.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
-        now = np.concatenate([[x[0]], v[up], -v[down]])
-        now[1 : 1 + len(up)] = np.where(tight[up], v[up], v[up].clip(0))
+        basis *= unit
+        slope = unit * np.concatenate([[self.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
+        now = np.concatenate([[x[0]], v[up], -v[down]]) / unit
+        now[1 : 1 + len(up)] = np.where(tight[up], now[1 : 1 + len(up)], now[1 : 1 + len(up)].clip(0))
         now[1 + len(up) :] = now[1 + len(up) :].clip(0)
         least = np.concatenate([[-np.inf], np.where(tight[up], -np.inf, 0.0), np.zeros(len(down))])
         bent = basis.T @ hessian @ basis
-        bent[np.diag_indices_from(bent)] += RIDGE * max(float(hessian.diagonal().max()), self.total / len(self.weights))
+        least_bent = self.total / len(self.weights) * unit**2
+        bent[np.diag_indices_from(bent)] += RIDGE * np.maximum(bent.diagonal(), least_bent)
         root = np.linalg.cholesky(bent).T
         target = -np.linalg.solve(root.T, slope)
         ends = np.maximum(least - now, -region), np.full(len(now), region)
