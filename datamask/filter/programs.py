@@ -15,6 +15,7 @@ CODE = 0.1  # probability from which it may be one: .99 of 1,161 programs reach 
 MARKS, FEWEST = "(){}[];=<>_#\\&+^~`", 0.004  # a text with a smaller share of these marks is asked no further
 _DIRECTIVE = r"(?!\[|[ \t]*(?:include|define|if|undef|el|endif|pragma|error))"
 _BLOCK, _DOCSTRING = r"/\*.*?\*/|\(\*.*?\*\)|<!--.*?-->", r"\"\"\".*?\"\"\""
+_BLOCKS = (("/*", "*/"), ("(*", "*)"), ("<!--", "-->"))
 _LINE = rf"//|#{_DIRECTIVE}|--|;|%|\"(?=\s)"
 _COMMENT = re.compile(
     rf"{_BLOCK}|^[ \t]*(?:{_LINE}|\*)[^\n]*|(?<=[ \t;{{}})])(?://|#)[ \t][^\n]*", re.DOTALL | re.MULTILINE
@@ -48,6 +49,9 @@ def _headed(text: str) -> bool:
 
 def tokens_of(text: str) -> list[str]:
     """The identifiers, literals (docstrings too) and operators in their order; if there are none, those of comments."""
+    for begins, ends in _BLOCKS:  # of one that nothing closes each would be looked for to the end of the text
+        closed = text.rfind(ends) + 1
+        text = text[:closed] + text[closed:].replace(begins, f"{begins[0]} {begins[1:]}")
     return _TOKEN.findall(_COMMENT.sub(" ", text)) or _TOKEN.findall(text)
 
 

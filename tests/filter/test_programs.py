@@ -1,7 +1,10 @@
 """Programs are copies if their identifiers and literals are the same, whatever the comments say."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from datamask.filter import programs
 from datamask.filter.programs import another_program, are_programs
 from tests.filter.test_unescape import ENCODINGS, TEXTS
 
@@ -82,3 +85,14 @@ def test_prose_is_no_program(script: str) -> None:
     lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
     heading = "# What is asked of everybody who would like to take part this year\n\nNothing at all."
     assert are_programs([lines, POWERS, heading]).tolist() == [False, True, False]
+
+
+@given(st.text("/*()<!-> \na", max_size=60))
+def test_comments_that_nothing_closes_are_no_comments(text: str) -> None:
+    plain = programs._TOKEN.findall(programs._COMMENT.sub(" ", text)) or programs._TOKEN.findall(text)
+    assert programs.tokens_of(text) == plain
+
+
+def test_many_comments_that_nothing_closes_are_read_once() -> None:
+    """Each was looked for to the end of the text: two minutes."""
+    assert programs.tokens_of("/* a\n" * 50_000).count("a") == 50_000
