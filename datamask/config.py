@@ -34,6 +34,8 @@ POOL_PARTS: dict[Part, float] = {"ngrams": 3.0, "embedding": 1.0}  # of coverage
 TARGET_PARTS: dict[Part, float] = {"target": 1.0}  # of coverage with one: docs/judge.md
 GONE_METRICS = {"vendi": "Vendi", "logdet": "Volume"}  # classes of examples/own_metric.py
 USUAL_RATIO = 0.1  # of the candidates' tokens, or of the candidates
+# our row number, and why a row is no document: a corpus column of such a name is carried as chunk_id_original …
+ROW_COLUMNS = ("chunk_id", "_reason", "_excerpt")
 COPY_COLUMNS = ("copies", "copy_sources", "copy_dumps")  # of decisions, where copies are counted
 BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
@@ -76,7 +78,7 @@ class Corpus(Section):
     @field_validator("columns")
     @classmethod
     def _not_made(cls, value: dict[str, str]) -> dict[str, str]:
-        if made := sorted({"chunk_id", "_reason", "_excerpt"} & {*value}):
+        if made := sorted({*ROW_COLUMNS} & {*value}):
             raise ValueError(f"{made[0]} is a column that datamask makes; call the corpus's column otherwise")
         return value
 
@@ -171,9 +173,7 @@ class ScorerSettings(Section):
             raise ValueError("preparation ultra-fineweb needs tokenizer, the name or folder of DeepSeek-V2's")
         if self.options and self.kind in SCORERS:
             raise ValueError(f"options are for a scorer of your own; {self.kind} has settings of its own")
-        if self.name in ("chunk_id", "quality_score"):
-            raise ValueError(f"a scorer cannot be named {self.name}, which is a column of the scores file already")
-        if self.name in ("id", "token_count", "characters", "topic"):
+        if self.name in ("chunk_id", "quality_score", "id", "token_count", "characters", "topic"):
             raise ValueError(f"a scorer cannot be named {self.name}, which is a column that datamask makes already")
         return self
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamask.config import ROW_COLUMNS
 from datamask.corpus.types import as_released, filled, is_restated, join_types, json_texts, released_type
 from datamask.errors import InputError, nearest, printable
 
@@ -47,8 +48,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "token_count": ("n_tokens", "num_tokens", "metadata.token_count"),
 }
 
-# our row number, and why a row is no document: a corpus column of such a name is carried as chunk_id_original …
-OURS = ("chunk_id", "_reason", "_excerpt")
 RESTATED = b"datamask.from"  # a field's metadata: the type in the corpus, where a release has another kind of value
 
 
@@ -117,7 +116,7 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
             taken[name] = path
     columns = [_column(name, path, _type_at(schema, path)) for name, path in taken.items()]
     used = {path[0] for path in taken.values() if len(path) == 1}
-    names = {*taken, *OURS}
+    names = {*taken, *ROW_COLUMNS}
     for field in schema:
         if field.name in used or field.name in drop:
             continue

@@ -312,8 +312,7 @@ def corpus_columns(shard: Shard, config: Config, names: Sequence[str]) -> pa.Tab
 
 
 def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted: pa.Schema) -> pa.RecordBatch:
-    of_corpus = {column.path[0] for column in known}
-    names = {*batch.schema.names} - of_corpus
+    names = {*batch.schema.names} - {column.path[0] for column in known}
     own = [batch.column(field.name) if field.name in names else None for field in EXTRA]
     projected = project(batch, known, wanted, *own)
     ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))

@@ -112,12 +112,8 @@ class Own:
 
 TOKENS = ("min_tokens", "max_tokens")
 BUILT_IN = (*(each.name for each in (Where, Languages, Contaminated, ExactDuplicates)), *TOKENS)
-TAKEN = (
-    *BUILT_IN,
-    *REASONS.values(),
-    "selected",
-    "not_selected",
-)  # what decisions and `datamask explain` call otherwise
+# what decisions and `datamask explain` call otherwise
+TAKEN = (*BUILT_IN, *REASONS.values(), "selected", "not_selected")
 
 
 def filters_of(

@@ -126,14 +126,13 @@ class Levels:
         self.weights = torch.from_numpy(limits.weights)
         self.total = float(self.weights.sum())
         codes, charges = np.zeros((2, len(limits.weights), len(limits.kinds)))
-        for column, (code, coefficients) in enumerate(limits.kinds):
-            codes[:, column], charges[:, column] = code, coefficients / limits.weights / limits.scale[code]
-        self.documents = limits.weights, codes.astype(np.int32), charges
         # Units of the level and the multipliers, in which the trust region is measured: one moves no score by more than
         # 1. A bound on length charges a document of a token a million times what it charges one of a million.
         self.unit = np.ones(1 + len(limits.names))
-        for column, (code, _) in enumerate(limits.kinds):
+        for column, (code, coefficients) in enumerate(limits.kinds):
+            codes[:, column], charges[:, column] = code, coefficients / limits.weights / limits.scale[code]
             np.minimum.at(self.unit, 1 + code, 1 / np.maximum(np.abs(charges[:, column]), 1e-300))
+        self.documents = limits.weights, codes.astype(np.int32), charges
         self.multipliers = np.zeros(len(limits.names))  # this and the next two are the next solve's start
         self.level = 0.0
         self.bands: tuple[np.ndarray, np.ndarray] | None = None
