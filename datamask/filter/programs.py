@@ -52,7 +52,7 @@ def tokens_of(text: str) -> list[str]:
     """The identifiers, literals (docstrings too) and operators in their order; if there are none, those of comments."""
     for begins, ends in _BLOCKS:  # of one that nothing closes each would be looked for to the end of the text
         closed = text.rfind(ends) + 1
-        text = text[:closed] + text[closed:].replace(begins, f"{begins[0]} {begins[1:]}")
+        text = text[:closed] + text[closed:].replace(begins, f"{begins[0]}\0{begins[1:]}")
     return _TOKEN.findall(_COMMENT.sub(" ", text)) or _TOKEN.findall(text)
 
 

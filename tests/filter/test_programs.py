@@ -1,7 +1,7 @@
 """Programs are copies if their identifiers and literals are the same, whatever the comments say."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from datamask.filter import programs
@@ -87,7 +87,8 @@ def test_prose_is_no_program(script: str) -> None:
     assert are_programs([lines, POWERS, heading]).tolist() == [False, True, False]
 
 
-@given(st.text("/*()<!-> \na", max_size=60))
+@given(st.text("/*()<!-> #%;\"\na", max_size=60))
+@example("< //*")
 def test_comments_that_nothing_closes_are_no_comments(text: str) -> None:
     plain = programs._TOKEN.findall(programs._COMMENT.sub(" ", text)) or programs._TOKEN.findall(text)
     assert programs.tokens_of(text) == plain
