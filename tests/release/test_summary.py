@@ -128,6 +128,17 @@ def test_a_document_taken_three_times_counts_once(tmp_path):
     assert found[0] == found[1] and found[0][0]["documents"] > 100
 
 
+def test_tokens_count_once_too_and_the_summary_says_so(tmp_path):
+    release = released_repeatedly(tmp_path)
+    counted = "SELECT sum(token_count)::BIGINT, sum(token_count * repeat)::BIGINT FROM '{}/data/*/*.parquet'"
+    [(once, chosen)] = duckdb.sql(counted.format(release.path)).fetchall()
+    text = summary(release)["text"]
+    assert text["tokens"] == once < chosen == release.manifest()["conservation"]["total"]["tokens_selected"]
+    assert text["tokens_as_chosen"] == chosen
+    said = Path(release.path, FILES[0]).read_text()
+    assert f": {once:,} tokens, " in said and f"as often as they were chosen they are {chosen:,} tokens" in said
+
+
 def test_what_only_the_provider_knows_is_said_or_a_blank(release):
     text = Path(release.path, FILES[0]).read_text()
     assert "Maker \\| Ltd." in text and "robots.txt of each day" in text and "Mine \\| \\<b\\>" in text

@@ -2,7 +2,7 @@
 
 The template is the Commission's, for Article 53(1)(d) of Regulation (EU) 2024/1689 (explanatory notice and template of
 24 July 2025). Domains, languages, dumps, dates, sources and licences are counted from the data files, in documents and
-in bytes of UTF-8 text; a document that was chosen several times counts once.
+in bytes of UTF-8 text; a document that was chosen several times counts once, in tokens too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
         counted = {label: _listed(connection, label) for label in LABELS if label not in ("domains", "dates")}
         first, last, *_ = _totals(connection, "dates")
         domains = _domains(connection, settings.release.small_enterprise)
-        *_, documents, size, characters = _totals(connection, "every")
+        *_, documents, size, characters, tokens = _totals(connection, "every")
     return {
         "template": "Article 53(1)(d) of Regulation (EU) 2024/1689, template of 24 July 2025",
         "name": settings.release.name,
@@ -65,8 +65,9 @@ def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
             "documents": documents,
             "bytes": size,
             "characters": characters,
-            "tokens": total["tokens_selected"],
-            "band": next(name for most, name in BANDS if total["tokens_selected"] < most),
+            "tokens": tokens,
+            "band": next(name for most, name in BANDS if tokens < most),
+            **({"tokens_as_chosen": chosen} if (chosen := total["tokens_selected"]) != tokens else {}),
         },
         "dates": {"first": first, "last": last} if first else None,
         "columns": columns,
@@ -101,10 +102,11 @@ def _count(
     found = {label: next((name for name in names if name in texts), None) for label, names in LABELS.items()}
     columns = sorted({name for name in found.values() if name})
     connection.execute(
-        "CREATE TABLE counts (label VARCHAR, value VARCHAR, documents BIGINT, bytes BIGINT, characters BIGINT)"
+        "CREATE TABLE counts "
+        "(label VARCHAR, value VARCHAR, documents BIGINT, bytes BIGINT, characters BIGINT, tokens BIGINT)"
     )
     for path in data_paths(draft):
-        for batch in release.documents(path, ["text", *columns], rows=ROWS):
+        for batch in release.documents(path, ["text", "token_count", *columns], rows=ROWS):
             facts = {"every": pa.repeat("", batch.num_rows)}
             facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
             if found["domains"]:
@@ -112,19 +114,22 @@ def _count(
             if found["dates"]:
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
             sizes = {"bytes": pc.binary_length(batch["text"]), "characters": pc.utf8_length(batch["text"])}
+            sizes |= {"tokens": batch["token_count"]}
             connection.register("rows", pa.table({**facts, **sizes}))
             for label in facts:
-                sums = f"SELECT '{label}', {label}, count(*), sum(bytes), sum(characters) FROM rows GROUP BY ALL"
-                connection.execute(f"INSERT INTO counts {sums}").fetchall()
+                sums = "count(*), sum(bytes), sum(characters), sum(tokens)"
+                counted = f"SELECT '{label}', {label}, {sums} FROM rows GROUP BY ALL"
+                connection.execute(f"INSERT INTO counts {counted}").fetchall()
             connection.unregister("rows")
     return found
 
 
 def _totals(connection: duckdb.DuckDBPyConnection, label: str) -> tuple[Any, ...]:
-    """The least value and the greatest, how many there are, and documents, bytes and characters that have one."""
+    """The least value and the greatest, how many there are, and documents, bytes, characters and tokens that have one.
+    """
     return connection.execute(
         "SELECT min(value), max(value), count(DISTINCT value), "
-        "sum(documents)::BIGINT, sum(bytes)::BIGINT, sum(characters)::BIGINT "
+        "sum(documents)::BIGINT, sum(bytes)::BIGINT, sum(characters)::BIGINT, sum(tokens)::BIGINT "
         "FROM counts WHERE label = ? AND value IS NOT NULL",
         [label],
     ).fetchall()[0]
@@ -142,7 +147,7 @@ def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST)
 
 def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, Any]:
     """The largest domains, as many as the template asks for, and how many there are."""
-    *_, total, documents, size, _ = _totals(connection, "domains")
+    *_, total, documents, size, _, _ = _totals(connection, "domains")
     most = min(math.ceil(SMALL_TOP * total), SMALL_MOST) if small else math.ceil(TOP * total)
     rule = f"the largest {SMALL_TOP:.0%}, at most {SMALL_MOST:,}" if small else f"the largest {TOP:.0%}"
     sums = {"total": total, "documents": documents or 0, "bytes": size or 0, "rule": rule}
