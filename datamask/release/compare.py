@@ -1,15 +1,19 @@
 """What entered and what left between two releases: by source, language, length and score, and why.
 
-A document is the same in both if its shard, its row there and its id are. Text is not read.
+A document is the same in both if its file, its row there and its id are. A file that only one of them read, as of a
+corpus that moved, is known by its shard. Text is not read.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from datamask.duck import connect, insert
 from datamask.release.manifest import data_paths
@@ -19,6 +23,11 @@ MEMORY = "1GB"
 GROUPS = ("source", "domain", "dump", "language")  # columns of the documents that are compared, where there
 LENGTHS = (64, 256, 1024, 4096, 16384)  # tokens: bounds of the classes of length
 MOVES = ("stayed", "entered", "left")
+# the id of a row of `d`; '' where it was made from shard and row, which other shards make anew
+GIVEN_ID = "CASE WHEN d.id = format('{}/{:06d}', d.shard, d.chunk_id) THEN '' ELSE d.id END"
+RUNS = pa.schema(
+    [("file", pa.string()), ("row", pa.int64()), ("rows", pa.int64()), ("shard", pa.string()), ("chunk_id", pa.int64())]
+)
 
 
 @dataclass(frozen=True)
@@ -36,15 +45,16 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
     :raises InputError: one of them cannot be read.
     """
     columns = [name for name in GROUPS if all(name in _names(release) for release in (first, second))]
+    files = _files(first) & _files(second)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         for table, release in (("a", first), ("b", second)):
-            _load(connection, table, release, columns)
+            _load(connection, table, release, columns, files)
         connection.execute(
-            "CREATE TABLE moves AS SELECT shard, chunk_id, id, coalesce(b.token_count, a.token_count) AS tokens,"
+            "CREATE TABLE moves AS SELECT file, row, id, coalesce(b.token_count, a.token_count) AS tokens,"
             " coalesce(b.quality_score, a.quality_score) AS quality,"
             + "".join(f" coalesce(b.{_quote(name)}, a.{_quote(name)}) AS {_quote(name)}," for name in columns)
-            + " CASE WHEN a.shard IS NULL THEN 'entered' WHEN b.shard IS NULL THEN 'left' ELSE 'stayed' END AS move"
-            " FROM a FULL JOIN b USING (shard, chunk_id, id)"
+            + " CASE WHEN a.file IS NULL THEN 'entered' WHEN b.file IS NULL THEN 'left' ELSE 'stayed' END AS move"
+            " FROM a FULL JOIN b USING (file, row, id)"
         ).fetchall()
         total = {move: {"documents": 0, "tokens": 0} for move in MOVES}
         query = "SELECT move, count(*), coalesce(sum(tokens), 0)::BIGINT FROM moves GROUP BY move"
@@ -54,7 +64,8 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
         classes["length"] = _length_class()
         classes["score"] = _score_class(connection)
         groups = {name: _by(connection, expression) for name, expression in classes.items()}
-        causes = {"entered": _causes(connection, first, "entered"), "left": _causes(connection, second, "left")}
+        causes = {"entered": _causes(connection, first, "a", "entered")}
+        causes["left"] = _causes(connection, second, "b", "left")
     return Difference(total, groups, causes)
 
 
@@ -66,14 +77,58 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _load(connection: duckdb.DuckDBPyConnection, table: str, release: ReleaseFolder, columns: list[str]) -> None:
+def _files(release: ReleaseFolder) -> set[str]:
+    return {source["path"] for source in release.manifest()["sources"]}
+
+
+def _runs(release: ReleaseFolder, files: Collection[str]) -> pa.Table:
+    """Which rows of which file each shard holds: rows `row` … of `file` are rows `chunk_id` … of `shard`.
+
+    :param files: that the other release has read too; of the others the shard stands for the file.
+    """
+    rows_of_shard: Counter[str] = Counter()
+    rows_of_file: Counter[str] = Counter()  # its row groups stand in order, for so do the names of their shards
+    groups_of_file: Counter[str] = Counter()
+    found = []
+    for source in release.manifest()["sources"]:
+        shard, path, rows = source["shard"], source["path"], source["rows"]
+        first, last = source["row_groups"] or (0, 0)
+        if path in files and first == groups_of_file[path]:  # no run of row groups before it has failed
+            place = {"file": f"file {path}", "row": rows_of_file[path]}
+        else:
+            place = {"file": f"shard {shard}", "row": rows_of_shard[shard]}
+        if rows:
+            found.append({**place, "rows": rows, "shard": shard, "chunk_id": rows_of_shard[shard]})
+        rows_of_shard[shard] += rows
+        rows_of_file[path] += rows
+        groups_of_file[path] = last
+    return pa.Table.from_pylist(found, RUNS)
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    release: ReleaseFolder,
+    columns: list[str],
+    files: Collection[str],
+) -> None:
+    """Makes `table`, the documents of a release, and `runs_<table>`, `_runs` of it."""
+    connection.execute(
+        f"CREATE TABLE runs_{table} (file VARCHAR, row BIGINT, rows BIGINT, shard VARCHAR, chunk_id BIGINT)"
+    )
+    insert(connection, f"runs_{table}", _runs(release, files))
     wanted = ["shard", "chunk_id", "id", "token_count", "quality_score", *columns]
     types = {"chunk_id": "BIGINT", "token_count": "BIGINT", "quality_score": "FLOAT"}
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
-    connection.execute(f"CREATE TABLE {table} ({listed})")
+    connection.execute(f"CREATE TABLE read_{table} ({listed})")
     for path in data_paths(release.manifest()):
         for batch in release.documents(path, wanted[2:]):
-            insert(connection, table, batch.select(wanted))
+            insert(connection, f"read_{table}", batch.select(wanted))
+    connection.execute(
+        f"CREATE TABLE {table} AS SELECT runs.file, runs.row + d.chunk_id - runs.chunk_id AS row,"
+        f" {GIVEN_ID} AS id, d.* EXCLUDE (shard, chunk_id, id)"
+        f" FROM read_{table} d ASOF JOIN runs_{table} runs ON d.shard = runs.shard AND d.chunk_id >= runs.chunk_id"
+    ).fetchall()
 
 
 def _length_class() -> str:
@@ -105,22 +160,26 @@ def _by(connection: duckdb.DuckDBPyConnection, expression: str) -> list[dict[str
     return [dict(zip(("value", *MOVES), row, strict=True)) for row in rows]
 
 
-def _causes(connection: duckdb.DuckDBPyConnection, release: ReleaseFolder, move: str) -> dict[str, int]:
-    """What the other release decided about the documents that moved; `not in the corpus` where it never read them."""
+def _causes(connection: duckdb.DuckDBPyConnection, release: ReleaseFolder, table: str, move: str) -> dict[str, int]:
+    """What the other release decided about the documents that moved; `not in the corpus` where it never read them.
+
+    :param table: the other release's, see `_load`.
+    """
     connection.execute(
-        f"CREATE OR REPLACE TABLE moved AS SELECT shard, chunk_id, id FROM moves WHERE move = '{move}'"
+        "CREATE OR REPLACE TABLE moved AS SELECT shard, runs.chunk_id + m.row - runs.row AS chunk_id, id"
+        f" FROM moves m ASOF JOIN runs_{table} runs ON m.file = runs.file AND m.row >= runs.row"
+        f" WHERE move = '{move}' AND m.row < runs.row + runs.rows"
     ).fetchall()
-    connection.execute("CREATE OR REPLACE TABLE why (shard VARCHAR, chunk_id BIGINT, cause VARCHAR)")
+    causes: Counter[str] = Counter()
     shards = {shard for (shard,) in connection.execute("SELECT DISTINCT shard FROM moved").fetchall()}
     for shard in sorted(shards & release.manifest()["conservation"]["shards"].keys()):
         connection.register("decisions", release.decisions(shard))
-        connection.execute(
-            "INSERT INTO why SELECT shard, chunk_id, concat_ws(': ', outcome, reason)"
-            " FROM decisions SEMI JOIN moved USING (shard, chunk_id, id)"
+        rows = connection.execute(
+            "SELECT concat_ws(': ', outcome, reason) AS cause, count(*) FROM decisions d"
+            f" SEMI JOIN moved m ON d.shard = m.shard AND d.chunk_id = m.chunk_id AND {GIVEN_ID} = m.id GROUP BY cause"
         ).fetchall()
+        causes.update(dict(rows))
         connection.unregister("decisions")
-    rows = connection.execute(
-        "SELECT coalesce(cause, 'not in the corpus') AS cause, count(*)"
-        " FROM moved LEFT JOIN why USING (shard, chunk_id) GROUP BY cause ORDER BY count(*) DESC, cause"
-    ).fetchall()
-    return dict(rows)
+    [(moved,)] = connection.execute(f"SELECT count(*) FROM moves WHERE move = '{move}'").fetchall()
+    causes["not in the corpus"] = moved - causes.total()
+    return dict(sorted((+causes).items(), key=lambda item: (-item[1], item[0])))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -112,6 +113,31 @@ def test_diff_counts_what_moved_and_why(two, capsys):
     assert code == 0 and json.loads(out)["total"] == found.total
     code, out, _ = run(capsys, "diff", a.path, folder / "out", "--rows", "2")
     assert code == 0 and "by language" in out and "filtered: min_tokens" in out and "2 more" in out
+
+
+def test_diff_knows_documents_in_other_shards_of_the_same_files(tmp_path):
+    """Another corpus.group_bytes reads the same files as other shards, which make other ids where there is none."""
+    tables = [documents(rows, rows) for rows in (40, 70, 30)]
+    apart = [make_shard(tmp_path, f"s{place}", table) for place, table in enumerate(tables)]
+    one = make_shard(tmp_path, "together", pa.concat_tables(tables))
+    together = replace(one, shard=replace(one.shard, parts=tuple(each.shard.parts[0] for each in apart)))
+    found = []
+    for files in (apart, [together]):
+        filters = filter_corpus(files, settings(), str(tmp_path / "out" / "work"))
+        masks = [make_masks(replace(f, filters=o), tmp_path) for f, o in zip(files, filters, strict=True)]
+        found.append(publish(export(masks, settings(), str(tmp_path / "out"), PROVENANCE)))
+    rows = []
+    for release, first in zip(found, ({"s0": 0, "s1": 40, "s2": 110}, {"together": 0}), strict=True):
+        of = [release.decisions(shard) for shard in sorted(first)]
+        rows.append({first[d["shard"]] + d["chunk_id"]: d for table in of for d in table.to_pylist()})
+    chosen = [{row for row, decision in some.items() if decision["outcome"] == "selected"} for some in rows]
+    difference = compare(*found)
+    assert difference.total["stayed"]["documents"] == len(chosen[0] & chosen[1]) > 10
+    assert difference.total["entered"]["documents"] == len(chosen[1] - chosen[0]) > 0
+    assert difference.total["left"]["documents"] == len(chosen[0] - chosen[1]) > 0
+    for move, moved, other in (("entered", chosen[1] - chosen[0], rows[0]), ("left", chosen[0] - chosen[1], rows[1])):
+        causes = [": ".join(filter(None, (other[row]["outcome"], other[row]["reason"]))) for row in moved]
+        assert difference.causes[move] == {cause: causes.count(cause) for cause in causes}
 
 
 def test_explain_selected_with_neighbours(two):
