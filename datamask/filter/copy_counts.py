@@ -199,7 +199,9 @@ def named_documents(files: ShardFiles, config: Config, requests: Requests, schem
     columns = [name for name in READ if name in schema.names or name != "url"]
     found = np.zeros(0, HIT)
     if batches := list(read_documents(files, config, columns, schema=schema)):
-        table = pa.Table.from_batches(batches)
+        index = storage.read_table(required(files.index).path, ["text_hash", "reason"])
+        hashes = index["text_hash"].filter(index["reason"].is_null())
+        table = pa.Table.from_batches(batches).append_column("text_hash", hashes)
         found = _hits(table, requests.match(table))
     if files.signatures is not None:
         signed = storage.read_table(files.signatures.path, ["chunk_id", *SIGNED])

@@ -38,7 +38,9 @@ from datamask.storage import Output
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 PASSED = 0  # codes: 0, then 1 + the filter's place in the names of a run's filters
 BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
-LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
+# the index's columns that a condition may name; a corpus's own column characters goes before ours
+LIGHT = ("chunk_id", "id", "token_count", "characters")
+COMPARED = ("text_hash", "wear")  # of ours, what exact duplicates compare: no condition reads them
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _condition(
     schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()
 ) -> tuple[Condition | None, set[str]]:
     """filter.where, and the columns of ours that hide the documents' of the same name (<name>_original then)."""
-    ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
+    light = [name for name in LIGHT if name != "characters" or name not in schema.names]
+    ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in light]
     ours += [pa.field(name, pa.float32()) for name in scores]
     ours += [pa.field(name, pa.int32()) for name in COPY_COLUMNS if config.counts_copies]
     hidden = {field.name for field in ours}
@@ -224,6 +227,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
         for each in plan.config.filter.own
     ]
     columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
+    columns += sorted({*plan.documents} & {*LIGHT, *COMPARED})  # files of before have asked ours
     return STAGES["filter"].key(plan.config, own, columns, sorted(plan.common), inputs)
 
 
@@ -366,12 +370,12 @@ def _tables(files: ShardFiles, rows: pa.Table, plan: _Filters) -> Iterator[pa.Ta
     if not plan.documents:
         yield rows
         return
+    rows = rows.select([name for name in rows.column_names if name not in (*COMPARED, *plan.documents)])
     start = 0
     for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
         part = rows.slice(start, batch.num_rows)
-        for name in batch.schema.names:
-            if name not in part.column_names:
-                part = part.append_column(name, batch[name])
+        for name in plan.documents:
+            part = part.append_column(name, batch[name])
         yield part
         start += batch.num_rows
 

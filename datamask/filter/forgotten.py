@@ -49,7 +49,7 @@ SCHEMA = pa.schema(
         *map(SIGNATURES.field, SIGNED),  # of a text its signature, else null
     ]
 )
-READ = ("url", "id", "text_hash")  # columns by which documents are matched
+READ = ("url", "id")  # columns by which documents are matched, beside the hash of their text
 _A_FILE = re.compile(r"\.(txt|csv|tsv|jsonl?|ndjson|lst|list)(\.\w+)?$|\.(gz|zst|xz|bz2)$", re.IGNORECASE)
 _CSV = re.compile(r"\.(csv|tsv)(\.\w+)?$", re.IGNORECASE)
 _NO_HOST = re.compile(r"[\s\"',;|^<>\\]")  # signs that no host name has
@@ -240,7 +240,7 @@ class Requests:
     def match(self, documents: pa.Table) -> np.ndarray:
         """(n,) int64: the entry that names each document by its address, domain, id or text; -1: none.
 
-        :param documents: those of READ that there are.
+        :param documents: those of READ that there are, and text_hash.
         """
         asked = [np.full(documents.num_rows, -1)]
         if "id" in documents.column_names:

@@ -133,6 +133,19 @@ def test_every_row_has_the_oracles_reason(corpus, where, languages, least, most,
     assert found_reasons(shuffled, outputs) == oracle(rows, where, languages, least, most, duplicates)
 
 
+@pytest.mark.parametrize("name", ["text_hash", "wear", "characters"])
+def test_a_condition_reads_the_corpuss_own_column_of_a_name_that_we_use_too(tmp_path, name):
+    table = documents(60)
+    table = table.append_column(name, [[f"of row {row}" for row in range(60)]])
+    files = [make_shard(tmp_path, "s0", table)]
+    files = [replace(f, signatures=sign_shard(f.shard, settings(), str(tmp_path / "work"))) for f in files]
+    config = settings(filter={"where": f"{name} = 'of row 2' or {name} like '%3'"})
+    [output] = filter_corpus(files, config, str(tmp_path / "work"))
+    reasons = {row["chunk_id"]: row["reason"] for row in storage.read_table(output.path).to_pylist()}
+    kept = [row for row, reason in reasons.items() if reason != "where"]
+    assert kept == [row for row in reasons if row == 2 or row % 10 == 3] and len(kept) > 3
+
+
 def test_the_second_time_is_cached_and_the_order_does_not_matter(corpus, tmp_path):
     _, files, _ = corpus
     work = str(tmp_path)
