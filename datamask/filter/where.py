@@ -172,7 +172,14 @@ def _parse(connection: duckdb.DuckDBPyConnection, expression: str) -> dict[str, 
         or any(value not in ([], {}, None, {"map": []}) for name, value in node.items() if name not in plain)
     ):
         raise ConfigError("filter.where must be one expression, such as: token_count > 50 and language = 'en'")
+    if _is_nothing(node["select_list"][0]):  # nothing but comments
+        raise ConfigError("filter.where is empty; null means no condition")
     return tree
+
+
+def _is_nothing(node: dict[str, Any]) -> bool:
+    """Whether a node stands for (), which DuckDB reads as a row without fields."""
+    return node.get("function_name", "").lower() == "row" and not node.get("arguments", node.get("children"))
 
 
 class _Rewriter:
@@ -217,8 +224,8 @@ class _Rewriter:
         name = node["function_name"].lower()
         if len(path) > 1 or node.get("schema") or node.get("catalog"):
             raise ConfigError(f"filter.where: call functions as f(x), not {'.'.join(path)}(…)")
-        if name == "row" and not node.get("arguments", node.get("children")):
-            raise ConfigError("filter.where is empty; null means no condition")
+        if _is_nothing(node):
+            raise ConfigError("filter.where: () holds no value; name some, such as: language in ('en', 'de')")
         if name not in ALLOWED:
             named = sorted(f for f in ALLOWED if f[0].isalpha())
             raise ConfigError(

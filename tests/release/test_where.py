@@ -290,6 +290,9 @@ def test_attacks_are_refused_with_a_message(expression):
         ("meta.nope = 1", "meta has no field nope (valid: source, n)"),
         ("meta.source.nam = 'x'", 'meta.source has no field nam; did you mean "name"? (valid: name)'),
         ("text.x = 1", "text has no field x (it is string)"),
+        ("text in ()", "filter.where: () holds no value; name some, such as: language in ('en', 'de')"),
+        ("token_count > 5 and text not in ()", "() holds no value; name some"),
+        ("-- nothing", "filter.where is empty; null means no condition"),
     ],
 )  # fmt: skip
 def test_messages_say_what_and_what_is_valid(expression, says):
