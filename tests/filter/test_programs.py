@@ -87,7 +87,7 @@ def test_prose_is_no_program(script: str) -> None:
     assert are_programs([lines, POWERS, heading]).tolist() == [False, True, False]
 
 
-@given(st.text("/*()<!-> #%;\"\na", max_size=60))
+@given(st.text('/*()<!-> #%;"\na', max_size=60))
 @example("< //*")
 def test_comments_that_nothing_closes_are_no_comments(text: str) -> None:
     plain = programs._TOKEN.findall(programs._COMMENT.sub(" ", text)) or programs._TOKEN.findall(text)

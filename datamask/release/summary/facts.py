@@ -125,8 +125,7 @@ def _count(
 
 
 def _totals(connection: duckdb.DuckDBPyConnection, label: str) -> tuple[Any, ...]:
-    """The least value and the greatest, how many there are, and documents, bytes, characters and tokens that have one.
-    """
+    """The least value, the greatest, how many there are, and documents, bytes, characters, tokens that have one."""
     return connection.execute(
         "SELECT min(value), max(value), count(DISTINCT value), "
         "sum(documents)::BIGINT, sum(bytes)::BIGINT, sum(characters)::BIGINT, sum(tokens)::BIGINT "
