@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from datamask.corpus.read import TOPIC, shard_schema
 from datamask.errors import InputError, nearest
 from datamask.release.differences import Parts, compare, excerpt
+from datamask.release.groups import BINS, LENGTH, as_strings, length_bins, with_none
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.source import Place, Source
 
@@ -60,10 +61,11 @@ def read_dropped(
     _check_name(name, manifest["conservation"]["total"], release.path)
     source = Source(release, manifest)
     shards, _, why = source.corpus
-    if only and not shards:
-        raise InputError(f"{', '.join(only)}: the corpus that has this column is not at hand: {why}")
-    if only:
-        _check_columns(source, only)
+    wanted = {column: value for column, value in (only or {}).items() if not _is_length(column, value)}
+    if wanted and not shards:
+        raise InputError(f"{', '.join(wanted)}: the corpus that has this column is not at hand: {why}")
+    if wanted:
+        _check_columns(source, wanted)
     rows, number = _draw(source, name, count, only or {}, seed)
     places = [(row["shard"], row["chunk_id"]) for row in rows]
     pairs = _pairs(source, name, places)
@@ -90,7 +92,9 @@ def _check_columns(source: Source, only: Mapping[str, str]) -> None:
         name for shard in shards.values() for name in shard_schema(shard, config).names if name != "text"
     )
     there |= dict.fromkeys([TOPIC] if any("topics" in keys for keys in source.keys.values()) else [])
-    for column in only:
+    for column, value in only.items():
+        if column not in there and column == LENGTH:
+            raise InputError(f"--only {column}={value}: valid are {', '.join(BINS)}")
         if column not in there:
             raise InputError(
                 f"--only {column}: no such column in the corpus; valid are {', '.join(there)}{nearest(column, there)}"
@@ -108,13 +112,7 @@ def _draw(
         key = table["outcome"] if name in ("selected", "not_selected") else table["reason"]
         table = table.filter(pc.fill_null(pc.equal(key, name), False))
         if only and table.num_rows:
-            ids = table["chunk_id"].to_pylist()
-            columns = source.documents([(shard, place) for place in ids], list(only))
-            made = table.select([TOPIC]).to_pylist() if TOPIC in table.column_names else [{}] * len(ids)
-            hit = [
-                _matches(columns.get((shard, place), {}) | ours, only) for place, ours in zip(ids, made, strict=True)
-            ]
-            table = table.filter(pa.array(hit, pa.bool_()))
+            table = table.filter(_matches(source, shard, table, only))
         number += table.num_rows
         keys = np.random.default_rng([seed, zlib.crc32(shard.encode())]).random(table.num_rows)
         for place in np.argsort(keys)[:count]:
@@ -123,8 +121,25 @@ def _draw(
     return [row for _, row in best], number
 
 
-def _matches(row: Mapping[str, Any], only: Mapping[str, str]) -> bool:
-    return all(row.get(column) is not None and str(row[column]) == value for column, value in only.items())
+def _is_length(column: str, value: str) -> bool:
+    """Whether a group is one of those by length, which are made of token counts."""
+    return column == LENGTH and value in BINS
+
+
+def _matches(source: Source, shard: str, table: pa.Table, only: Mapping[str, str]) -> pa.Array:
+    """(rows,) bool: which rows of a shard's decisions have these values, as the report calls them."""
+    columns = {TOPIC: table[TOPIC]} if TOPIC in table.column_names else {}
+    if any(_is_length(column, value) for column, value in only.items()):
+        columns[LENGTH] = pa.chunked_array([length_bins(table["token_count"])])
+    hit = np.ones(table.num_rows, bool)
+    if asked := [column for column in only if column not in columns]:
+        places = [(shard, chunk_id) for chunk_id in table["chunk_id"].to_pylist()]
+        rows = source.documents(places, asked)
+        hit &= bool(rows)  # the shard is at hand
+        columns |= {column: pa.chunked_array([[rows.get(at, {}).get(column) for at in places]]) for column in asked}
+    for column, value in only.items():
+        hit &= pc.equal(with_none(as_strings(columns[column])), value).to_numpy()
+    return pa.array(hit)
 
 
 def _pairs(source: Source, name: str, places: list[Place]) -> dict[Place, tuple[Place, float | None]]:

@@ -25,6 +25,7 @@ from datamask.corpus.read import TOPIC
 from datamask.duck import connect
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
+from datamask.release.groups import LENGTH
 from datamask.report import drawer, examples, losses, pairs, statistics
 from datamask.report import uncovered as coverage
 from datamask.report.embedding_sample import (
@@ -36,7 +37,7 @@ from datamask.report.embedding_sample import (
     grouping_columns,
     read_sample,
 )
-from datamask.report.tally import LENGTH, Tally
+from datamask.report.tally import Tally
 from datamask.report.topics import topic_rows
 from datamask.selection.cover.atoms import quality_ranges, weighs_documents, word_worth
 from datamask.selection.cover.counting import target_of

@@ -16,8 +16,9 @@ from datamask.errors import several
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
+from datamask.release.groups import LENGTH, NONE
 from datamask.report.statistics import wilson
-from datamask.report.tally import LENGTH, NONE, GroupCounts, SignalSums
+from datamask.report.tally import GroupCounts, SignalSums
 
 LEAST = 20  # documents of a group that can be warned about
 TIMES = 2.0  # what the rest loses, that a group may lose
@@ -29,6 +30,7 @@ ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonfe
 NOTHING = 0.05  # the same, for groups of which nothing is chosen
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
+TYPED = 200  # characters of a group's value that a command is shown with
 
 ORDER = ("language", "source", "label", "domain", "dump")  # of tables and warnings; then the others, then lengths
 
@@ -132,6 +134,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         if not hit.any():
             continue
         low, high = wilson(taken, judged)
+        worst = _worst_first(hit, taken - rest * judged)
         named = [
             {
                 "value": excerpt(groups.values[g], 60),
@@ -141,7 +144,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
                 "low": float(low[g]),
                 "high": float(high[g]),
             }
-            for g in _worst_first(hit, taken - rest * judged)
+            for g in worst
         ]
         documents = int(taken[hit].sum())
         others_lost = (all_taken - documents) / max(whole - int(judged[hit].sum()), 1)
@@ -149,7 +152,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         some = _some(named, column, "lost")
         text = f"Filter {name} takes far more of {some} than of the others ({_percent(others_lost)})."
         told = _group_warning("loss", name, text, column, named, documents=documents, rest=others_lost)
-        found.append(told | {"look": ["--filter", name, *_only(column, named), "--sample", "20"]})
+        found.append(told | {"look": ["--filter", name, *_only(column, groups.values[worst[0]]), "--sample", "20"]})
     return found
 
 
@@ -163,8 +166,9 @@ def _group_warning(kind: str, cause: str, text: str, column: str, named: Rows, *
     return told | {"column": column, "groups": named[: 4 * NAMED], "number": len(named)}
 
 
-def _only(column: str, named: Rows) -> list[str]:
-    return [] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]
+def _only(column: str, value: str) -> list[str]:
+    """What lists documents of a group alone; nothing where its value can be neither shown nor typed."""
+    return ["--only", f"{column}={value}"] if value.isprintable() and len(value) <= TYPED else []
 
 
 def _warning(kind: str, cause: str, text: str, **others: Any) -> dict[str, Any]:
@@ -216,6 +220,7 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     if not hit.any():
         return []
     expected = PASSED_OVER * limit * candidates
+    worst = _worst_first(hit, expected - chosen)
     named = [
         {
             "value": excerpt(groups.values[g], 60),
@@ -224,7 +229,7 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
             "selected": int(chosen[g]),
             "share": float(chosen[g] / candidates[g]),
         }
-        for g in _worst_first(hit, expected - chosen)
+        for g in worst
     ]
     rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
     text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
@@ -235,7 +240,7 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     )
     documents = int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit)))
     told = _group_warning("selection", "not_selected", text, column, named, documents=documents, rest=rest)
-    told["look"] += _only(column, named)
+    told["look"] += _only(column, groups.values[worst[0]])
     return [told | {"remedy": remedy + "; if that is what you want, nothing is wrong"}]
 
 

@@ -12,21 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from datamask.corpus.columns import texts_of
 from datamask.duck import insert
 from datamask.quality.rules import RULES, Rule
+from datamask.release.groups import LENGTH, as_strings, length_bins, with_none
 
-LENGTH = "length"  # the column made of token counts
-LENGTHS = (0, 64, 256, 1024, 4096, 16_384)  # tokens at which a bin begins
-NONE = "(none)"  # null, or empty
 LARGEST = 100_000  # values of a column that are looked at, the largest
 # Signals that no published rule has a threshold for, and of which more is worse, by a word of their name.
 JUNK = frozenset({
@@ -90,12 +85,11 @@ def counted(columns: Sequence[str], outcome: pa.Array, tokens: pa.Array, groups:
         if column == LENGTH:
             values = length_bins(tokens)
         elif column in groups.column_names:
-            values = pc.fill_null(as_strings(groups[column]), "")
+            values = as_strings(groups[column])
         else:
             values = pa.repeat("", len(outcome))
-        named = pc.if_else(pc.equal(values, ""), NONE, values)
         places, ones = pa.repeat(pa.scalar(place, pa.int32()), len(outcome)), pa.repeat(1, len(outcome))
-        found.append(summed([pa.table([places, named, outcome, ones], schema=COUNTS)]))
+        found.append(summed([pa.table([places, with_none(values), outcome, ones], schema=COUNTS)]))
     return pa.concat_tables(found)
 
 
@@ -187,19 +181,3 @@ def measures(column: str) -> list[Rule | None]:
     if rules:
         return [rule for rule in rules if rule and not rule.english]
     return [None] if JUNK & set(signal.lower().split("_")) else []
-
-
-def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as text; null where a column's type has none (lists, structures)."""
-    if pa.types.is_nested(column.type):
-        return pa.chunked_array([pa.nulls(len(column), pa.string())])
-    return texts_of(column)
-
-
-def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The names of the bins of LENGTHS, made so that they sort by size."""
-    edges = [*LENGTHS, None]
-    names = [f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more" for low, high in pairwise(edges)]
-    counts = np.asarray(pc.fill_null(tokens, 0))
-    places = np.searchsorted(np.array(LENGTHS), counts, "right") - 1
-    return pa.DictionaryArray.from_arrays(pa.array(places.clip(0), pa.int32()), pa.array(names)).cast(pa.string())

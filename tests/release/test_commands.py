@@ -13,12 +13,13 @@ import pytest
 from datamask import cli, storage
 from datamask.errors import InputError, StorageError
 from datamask.filter.filters import filter_corpus
-from datamask.release import ReleaseFolder, export, publish
+from datamask.release import ReleaseFolder, export, publish, source
 from datamask.release.compare import compare
+from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain
 from datamask.release.push import upload_release
 from datamask.release.verify import verify
-from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, settings
+from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, released, settings
 
 
 def run(capsys, *arguments):
@@ -194,6 +195,30 @@ def test_explain_lists_documents_of_a_filter_beside_what_was_kept(two, capsys):
     assert code == 2 and "--filter NAME" in err
     code, _, err = run(capsys, "explain", release.path, "--filter", "min_tokens", "--only", "tongue=am")
     assert code == 3 and ("no such column" in err or "not at hand" in err)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "of"),
+    [
+        ("length", "0 to 63 tokens", lambda row: row["token_count"] < 64),
+        ("length", "64 to 255 tokens", lambda row: 64 <= row["token_count"] < 256),
+        ("label", "(none)", lambda row: row["label"] is None),
+        ("label", "true", lambda row: row["label"] is True),
+    ],
+)
+def test_explain_lists_the_groups_that_warnings_name(tmp_path, monkeypatch, column, value, of):
+    table = documents(120)
+    table = table.append_column("label", [[(True, False, None)[row % 3] for row in range(120)]])
+    table = table.set_column(table.column_names.index("token_count"), "token_count", [[row * 2 for row in range(120)]])
+    config = settings(filter={"max_tokens": 150})
+    files, release = released(tmp_path, config, [make_shard(tmp_path, "s0", table)])
+    monkeypatch.setattr(source, "recorded", lambda out: (files, config, None))
+    decisions = release.decisions("s0").to_pylist()
+    fell = [row | table.slice(row["chunk_id"], 1).to_pylist()[0] for row in decisions if row["reason"] == "max_tokens"]
+    listed, number, _ = read_dropped(release, "max_tokens", 200, {column: value})
+    assert {one.chunk_id for one in listed} == {row["chunk_id"] for row in fell if of(row)} and number == len(listed)
+    with pytest.raises(InputError, match="length=64: valid are 0 to 63 tokens, 64 to 255 tokens"):
+        read_dropped(release, "max_tokens", 1, {"length": "64"})
 
 
 def test_explain_names_the_rules_a_document_breaks(capsys):

@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from datamask.duck import connect
+from datamask.release.groups import LENGTH, NONE, length_bins
 from datamask.report import losses
 from datamask.report.statistics import wilson
 from datamask.report.tally import (
-    LENGTH,
-    NONE,
     GroupCounts,
     SignalSums,
     Tally,
     counted,
-    length_bins,
     measures,
     signals_of,
     summed,
@@ -106,6 +104,24 @@ def test_a_language_that_falls_as_a_whole_is_named_with_counts_filter_and_remedy
     assert "am (320 of 331)" in text and "near_duplicate" in text and "duplicates.jaccard" in text
     assert "datamask explain out/real --filter near_duplicate --only language=am --sample 20" in text
     assert losses.outcome_table(groups)["rows"][0]["value"] == "am"  # and not xx, two of three
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "only"),
+    [
+        (LENGTH, "64 to 255 tokens", "--only 'length=64 to 255 tokens'"),
+        ("source", NONE, "--only 'source=(none)'"),
+        ("source", "x" * 90, f"--only source={'x' * 90}"),
+        ("source", "a\x1b[2Jb", ""),
+    ],
+)
+def test_a_warning_names_the_command_that_lists_its_group(column, value, only):
+    groups = made(**{value: {"filter:where": 320, "not_selected": 11}, "b": {"not_selected": 6000, "selected": 700}})
+    (warning,) = losses.loss_warnings(column, groups, NO_FILTERS)
+    assert f"--filter where {only} --sample 20".replace("  ", " ") in sentence(warning)
+    groups = made(**{value: {"not_selected": 320}, "b": {"not_selected": 2000, "selected": 4000}})
+    (warning,) = losses.selection_warnings(column, groups)
+    assert f"--filter not_selected --sample 20 {only}".strip() + ";" in sentence(warning)
 
 
 @pytest.mark.parametrize(
