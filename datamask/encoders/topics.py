@@ -83,7 +83,8 @@ def label_topics(
     if missing := [files.shard.name for files in ordered if files.embeddings is None]:
         raise InputError(f"shard {missing[0]} is not embedded, and topics are clusters of vectors")
     embedded = sorted(files.embeddings.key for files in ordered if files.embeddings)
-    key = STAGES["topics"].key(config, embedded)
+    identified = sorted(files.shard.beside.fingerprint for files in ordered if files.shard.beside)
+    key = STAGES["topics"].key(config, embedded, *([identified] if identified else []))
     if previous and storage.find_output(model_path(work, previous), previous):
         key = previous
     state = TopicRun(config, work, key)

@@ -78,7 +78,7 @@ def _content(
             found = ContentScorer.pin_fitted(settings, ref.path, work)
             if found.fingerprint == ref.fingerprint:
                 return found
-    key = STAGES["quality"].key(config, sorted(shard.fingerprint for shard in shards))
+    key = STAGES["quality"].key(config, sorted(shard.columns_key for shard in shards))
     path = f"quality/pool-{key}.safetensors"
     if not storage.exists(storage.join(work, path)):
         texts, languages = pool.sample(_texts(shards, config))

@@ -56,7 +56,7 @@ def score_shard(
     if uses_embeddings and files.embeddings is None:
         raise ValueError(f"shard {files.shard.name} has no embeddings yet")
     embeddings = files.embeddings.key if uses_embeddings and files.embeddings else None
-    key = STAGES["score"].key(config, files.shard.fingerprint, files.index.key, quality.fingerprint, embeddings)
+    key = STAGES["score"].key(config, files.shard.columns_key, files.index.key, quality.fingerprint, embeddings)
     url = storage.join(work, "scores", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found

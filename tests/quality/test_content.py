@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from datamask import storage
+from datamask.corpus.plan import Part
+from datamask.corpus.read import BESIDE
 from datamask.errors import ModelError
 from datamask.quality import character_ngrams as ngrams
 from datamask.quality import measures, prepare_quality, reasons, terms
@@ -401,6 +404,21 @@ def test_a_refresh_scores_by_the_stored_model(tmp_path: Path, corpus: tuple[list
     path.write_bytes(whole[:100])  # a file that is not the release's is not taken for it
     renewed = prepare_quality([one.shard for one in files], build.ENCODER, config, work, quality)
     assert renewed.scorers[0].path != quality.scorers[0].path
+
+
+def test_languages_that_are_identified_are_scored_by(tmp_path: Path, corpus: tuple[list[str], list[str]]) -> None:
+    """What was fitted and scored before they were is not taken for it."""
+    rows = [{"text": text} for text in corpus[0]]
+    build.corpus(tmp_path / "in", rows)
+    config, work = build.configure(tmp_path / "in"), str(tmp_path / "work")
+    [plain] = build.shards(config, work)
+    names = pa.table([range(len(rows)), corpus[1], [1.0] * len(rows)], schema=BESIDE)
+    url = str(tmp_path / "languages.parquet")
+    beside = Part(storage.write_output(url, "k", BESIDE, [names]).path, "parquet", "k", 0, rows=len(rows))
+    told = replace(plain, shard=replace(plain.shard, beside=beside))
+    before = build.scored(config, work, [plain])
+    after, anew = build.scored(config, work, [told]), build.scored(config, str(tmp_path / "anew"), [told])
+    assert build.table(after).equals(build.table(anew)) and not build.table(before).equals(build.table(after))
 
 
 @pytest.mark.slow
