@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from datamask import extensions
 from datamask.config import COPY_COLUMNS, UNSEEING, Config
+from datamask.corpus.columns import nearest_column
 from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.inputs import InputFile, reading_of
@@ -19,7 +20,7 @@ from datamask.corpus.plan import Part, Shard
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, check_columns, corpus_schema, shard_schema
 from datamask.corpus.shards import plan_shards
 from datamask.corpus.streams import raw_stream
-from datamask.errors import ConfigError, DatamaskError, InputError, MissingExtraError, nearest, several
+from datamask.errors import ConfigError, DatamaskError, InputError, MissingExtraError, several
 from datamask.filter import contamination
 from datamask.filter.filters import check_filters
 from datamask.release.personal import PersonalRules
@@ -220,5 +221,5 @@ def _check_pool_column(column: str, who: str, names: Sequence[str], config: Conf
         how = "; nothing else reads vectors here, so have topics made: --set topics.make=always" * (column == TOPIC)
         raise ConfigError(
             f"{who}: no file of the corpus has a column {column!r}"
-            f"{nearest(column, names)} (columns: {', '.join(names)}){how}"
+            f"{nearest_column(column, names)} (columns: {', '.join(names)}){how}"
         )

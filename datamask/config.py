@@ -521,8 +521,8 @@ class Filter(Section):
     languages: list[str] = []
     """Keep these values of `language`; []: all. What a corpus does not state is identified (en, am)."""
     identify: Literal["needed", "always", "off"] = "needed"
-    """Identify the language of documents whose corpus does not state it: "needed": for filter.languages; "always": it
-    is in the release too, as language and language_score; "off": what is not stated is not in filter.languages."""
+    """Identify the language of documents whose corpus does not state it, for the columns language and language_score of
+    the release too: "needed": where filter.languages is set; "always"; "off": such documents are in none of these."""
     min_tokens: int | None = Field(None, ge=0)
     """Least token_count."""
     max_tokens: int | None = Field(None, ge=1)

@@ -144,6 +144,12 @@ def spelled(schema: pa.Schema) -> list[str]:
     return found
 
 
+def nearest_column(name: str, there: Sequence[str]) -> str:
+    """The end of a message about an unknown column: what the corpus's own is called here, or the `nearest`."""
+    ours = next((ours for ours, theirs in ALIASES.items() if name in theirs and ours in there), None)
+    return f"; the corpus's {name} is read as {ours}" if ours else nearest(name, there)
+
+
 def shown_names(names: Sequence[str]) -> str:
     """Columns' names in a message: each bounded, for what stands in a first line may be a whole document."""
     cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in names[:40]]

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from datamask import extensions, storage
 from datamask.config import COPY_COLUMNS, Config
+from datamask.corpus.columns import nearest_column
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import TOPIC, corpus_schema, read_documents
 from datamask.duck import connect
@@ -155,8 +156,8 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         for column in own.columns:
             if column not in known_names:
                 raise ConfigError(
-                    f"filter.own: {own.name} reads column {column!r}, which there is not{nearest(column, known_names)} "
-                    f"(columns: {', '.join(known_names)})"
+                    f"filter.own: {own.name} reads column {column!r}, which there is not"
+                    f"{nearest_column(column, known_names)} (columns: {', '.join(known_names)})"
                 )
     columns = dict.fromkeys(column for each in filters for column in each.columns)
     names = [each.name for each in filters] + ([ExactDuplicates.name] if settings.exact_duplicates else [])

@@ -20,6 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from datamask.corpus.columns import nearest_column
 from datamask.duck import connect, first_line
 from datamask.errors import ConfigError, nearest
 
@@ -253,7 +254,7 @@ class _Rewriter:
                 node["column_names"] = [f"_{self.used.index(found)}", *names[length:]]
                 return
         raise ConfigError(
-            f"filter.where: unknown column {name}{nearest(name, self.schema.names)} "
+            f"filter.where: unknown column {name}{nearest_column(name, self.schema.names)} "
             f"(valid: {', '.join(self.schema.names)})",
             setting="filter.where",
             valid=self.schema.names,

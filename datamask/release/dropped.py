@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamask.corpus.columns import nearest_column
 from datamask.corpus.read import TOPIC, shard_schema
 from datamask.errors import InputError, nearest
 from datamask.release.differences import Parts, compare, excerpt
@@ -97,7 +98,8 @@ def _check_columns(source: Source, only: Mapping[str, str]) -> None:
             raise InputError(f"--only {column}={value}: valid are {', '.join(BINS)}")
         if column not in there:
             raise InputError(
-                f"--only {column}: no such column in the corpus; valid are {', '.join(there)}{nearest(column, there)}"
+                f"--only {column}: no such column in the corpus; valid are {', '.join(there)}"
+                f"{nearest_column(column, [*there])}"
             )
 
 

@@ -280,6 +280,7 @@ def test_attacks_are_refused_with_a_message(expression):
     "expression, says",
     [
         ("tokn_count > 5", 'unknown column tokn_count; did you mean "token_count"? (valid: text, token_count'),
+        ("lang = 'en'", "unknown column lang; the corpus's lang is read as language (valid: text, "),
         ('"r\n_text"(text) is null', "function r _text is not allowed"),
         ("lenght(text) > 5", 'function lenght is not allowed; did you mean "length"'),
         ("text in (select 1)", "may not contain a subquery"),
