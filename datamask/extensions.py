@@ -30,7 +30,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from datamask.errors import ConfigError, DatamaskError, is_retryable, nearest, one_line, out_of_memory
+from datamask.errors import (
+    ConfigError,
+    DatamaskError,
+    MissingFileError,
+    StorageError,
+    disk_full,
+    is_retryable,
+    nearest,
+    one_line,
+    out_of_memory,
+)
 
 Kind = Literal["scorer", "filter", "encoder", "metric", "solver"]
 
@@ -184,9 +194,10 @@ def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:
 def named_in_errors(what: str | None = None) -> Iterator[None]:
     """Whatever an extension raises within is told with its file and line, rather than as a defect of datamask.
 
-    What may work a moment later, a lack of memory and the system's errors stay what they are: others act on their type.
+    What may work a moment later, a lack of memory and a full disk stay what they are: others act on their type.
 
     :param what: whose call and answer are all that stands within; an error without a line of its own is told so.
+    :raises MissingFileError, StorageError: an extension stopped by an error of the system.
     :raises ConfigError: an extension stopped by an error of another kind.
     """
     try:
@@ -195,10 +206,12 @@ def named_in_errors(what: str | None = None) -> Iterator[None]:
         raise
     except Exception as error:  # whatever the user's code raises
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _FILES]
-        if not (own or what) or isinstance(error, OSError) or is_retryable(error) or out_of_memory(error):
+        if not (own or what) or is_retryable(error) or out_of_memory(error) or disk_full(error):
             raise
         where = f"the extension {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else what
-        raise ConfigError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
+        told = kind if isinstance(error, OSError) else ConfigError
+        raise told(f"{where}: {type(error).__name__}: {one_line(error)}") from error
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 from datamask import extensions, select
 from datamask.config import Config, EncoderSettings, Filter, OwnFilter
 from datamask.encoders.pin import pin_own
-from datamask.errors import ConfigError
+from datamask.errors import ConfigError, StorageError
 from datamask.filter.built_in import Own, filters_of
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import OwnScorer
@@ -63,8 +63,11 @@ def test_a_class_that_is_not_there_is_told_with_those_that_are(file: Path) -> No
 def test_what_a_scorer_raises_is_told_with_its_line(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.py, line 5, in .*: ZeroDivisionError: division by zero"):
         scorer(file, "Broken").score(DOCUMENTS)
-    with pytest.raises(FileNotFoundError):  # of the system: tried again or not by its own type
+    with pytest.raises(FileNotFoundError, match=r"mine\.py, line 10, in score: FileNotFoundError: words.txt"):
         scorer(file, "Gone").score(DOCUMENTS)
+    file.write_text('class Folder:\n    def score(self, documents): return open("/").read()\n')
+    with pytest.raises(StorageError, match=r"mine\.py, line 2, in score: IsADirectoryError: .*: '/'"):
+        scorer(file, "Folder").score(DOCUMENTS)
 
 
 def test_what_a_filter_or_a_metric_raises_is_told_with_its_line(file: Path) -> None:
