@@ -90,7 +90,7 @@ def curate(config: Config, out: str) -> Release:
             f"and run.engine is {config.run.engine!r}; leave out one of the two",
             setting="run.engine",
         )
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     with running(out), Threads(config) as engine:
         plan = engine.run(STAGES["plan"], settings=config.corpus, work=storage.join(out, "work"), previous=None)
         found = Run(engine, plan, out).publish()

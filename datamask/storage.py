@@ -35,6 +35,7 @@ from fsspec.core import url_to_fs
 
 from datamask.errors import (
     FULL,
+    ConfigError,
     DamagedFileError,
     DatamaskError,
     MissingExtraError,
@@ -60,6 +61,24 @@ AMBIGUOUS = "{} is the name of a file or folder, and a pattern that others match
 def is_remote(url: str) -> bool:
     """True for s3://, gs://, hf:// and the like; False for a local path or file://."""
     return "://" in url and not url.startswith("file://")
+
+
+def output_folder(place: object) -> str:
+    """The name of an output folder, without a slash at its end.
+
+    :param place: a folder or a URL, as a user gave it.
+    :raises ConfigError: it names no folder: it is empty, the root, a store without a bucket, or no path at all.
+    """
+    text = str(place) if isinstance(place, str | os.PathLike) else ""
+    name = text.rstrip("/")
+    if not name.strip() or ("://" in text and "://" not in name):
+        raise ConfigError(
+            f"output {place!r} names no folder; give one for work/ and releases/, such as out/mine or s3://bucket/mine",
+            setting="output",
+        )
+    if not isinstance(place, str) and re.match(r"[a-z][a-z0-9+]*:/", name):
+        raise ConfigError(f"output {place!r}: a Path cannot hold a URL; give it as a string", setting="output")
+    return name
 
 
 def expand_patterns(patterns: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ def ablate(
         only: Only arms with one of these words in their name; empty: all.
         targets: Files of texts from outside the pool, on which the coder judges every arm; patterns too; empty: none.
     """
-    out = output.rstrip("/")
+    out = storage.output_folder(output)
     with for_this_reader():
         paths = compare_arms(out, seeds, documents, only.split(), targets.split())
     with storage.open_input(paths["markdown"]) as file:

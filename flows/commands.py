@@ -90,6 +90,7 @@ def curate(
         settle()
     else:
         begin_server()
+    output = storage.output_folder(output)
     given = [*(input or []), *(inputs or [])]
     columns = {"text": text_column, "id": id_column}
     chosen = _settings(config, set_, given, target, {"allow_failed_shards": allow_failed_shards}, columns)
@@ -138,7 +139,7 @@ def refresh(
     Input and settings are the last release's, unless given.
     """
     begin_server()
-    last = None
+    output, last = storage.output_folder(output), None
     try:
         last = settings.over_release(find_release(output).manifest()["settings"], None)
     except InputError:  # none yet: everything is new

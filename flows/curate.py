@@ -56,7 +56,7 @@ def curate(
             select={"target": shlex.split(target), **asked},
             run={"allow_failed_shards": allow_failed_shards},
         )
-        out = output.rstrip("/")
+        out = storage.output_folder(output)
         with running(out), Stages(settings, out) as stages:
             plan = stages.run(STAGES["plan"], settings=settings.corpus, work=storage.join(out, "work"), previous=None)
             return finished(Run(stages, plan, out).publish(), out)

@@ -4,6 +4,7 @@ from typing import Any
 
 from prefect import flow
 
+from datamask import storage
 from datamask.forgetting import forget_lists
 from datamask.release.publication import one_refresh, running
 from flows.curate import finished
@@ -30,7 +31,7 @@ def forget(
         texts: Lists of texts, or texts; kept as hashes alone.
         allow_loss: Publish though shards of the last release, or many of its rows, are gone from the input.
     """
-    out = output.rstrip("/")
+    out = storage.output_folder(output)
     lists = {"urls": urls or [], "domains": domains or [], "ids": ids or [], "texts": texts or []}
     with for_this_reader(), one_refresh(out), running(out):
         return finished(forget_lists(out, lists, lambda settings: Stages(settings, out), allow_loss), out)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from datamask import config as settings
+from datamask import storage
 from datamask.api import Release
 from datamask.errors import UNGUARDED, ConfigError
 from datamask.release.release_folder import find_release
@@ -52,7 +53,8 @@ def curate(
     :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    return _run("curate", progress, config=_config(config, sections, input, target), output=str(output))
+    out = storage.output_folder(output)
+    return _run("curate", progress, config=_config(config, sections, input, target), output=out)
 
 
 def refresh(
@@ -71,10 +73,10 @@ def refresh(
     :param config: as for `curate`, laid over the last release's settings key by key.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    chosen = _config(config, sections, input, target)
+    out, chosen = storage.output_folder(output), _config(config, sections, input, target)
     if not chosen.corpus.input:
-        find_release(str(output))  # whose input is read again
-    return _run("refresh", progress, config=chosen, output=str(output))
+        find_release(out)  # whose input is read again
+    return _run("refresh", progress, config=chosen, output=out)
 
 
 def forget(
@@ -93,10 +95,11 @@ def forget(
     :param allow_loss: publish though shards of the last release, or many of its rows, are gone from the input.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    find_release(str(output))
+    out = storage.output_folder(output)
+    find_release(out)
     given = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
     lists = {name: [str(each) for each in values] for name, values in given.items()}
-    return _run("forget", progress, output=str(output), allow_loss=allow_loss, **lists)
+    return _run("forget", progress, output=out, allow_loss=allow_loss, **lists)
 
 
 def _config(

@@ -55,7 +55,7 @@ def refresh(
         allow_loss: Publish though shards of the last release, or many of its rows, are gone.
         config: Settings to change, laid over the last release's key by key; None: none.
     """
-    out = output.rstrip("/")
+    out = storage.output_folder(output)
     with for_this_reader(), one_refresh(out), running(out):
         try:
             last = find_release(out)

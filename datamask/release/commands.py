@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from datamask import storage
 from datamask.errors import ConfigError, printable, several, some
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
@@ -68,7 +69,7 @@ def releases(
     out: Annotated[str, typer.Argument(help="Output folder or URL.")] = "out/curated", json_: Json = False
 ) -> None:
     """List the releases of an output folder, the newest last."""
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     found, latest = release_versions(out), latest_version(out)
     rows = []
     for release in found:

@@ -92,7 +92,7 @@ class Survey:
 
 def survey(out: str) -> Survey:
     """:raises InputError: nothing of datamask lies there."""
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     versions = list_versions(out)
     work = storage.join(out, "work")
     if not versions and not storage.exists(work):
@@ -130,7 +130,7 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     :param releases: how many of the newest; what they need stays, so that the same command finds every stage done.
     :raises InputError: no release is there, so that everything may be needed.
     """
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     versions = list_versions(out)
     latest = latest_version(out)
     if not versions:
@@ -234,7 +234,7 @@ def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
 
     :raises InputError: there is none before it. :raises ConfigError: there is no such release; names those that are.
     """
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     with one_publisher(out):
         versions = list_versions(out)
         now = latest_version(out)

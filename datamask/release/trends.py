@@ -33,7 +33,7 @@ def gather(out: str, price: float | None = None) -> list[dict[str, Any]]:
     :param price: of an hour of work, in any currency; None: cost is not told.
     :raises InputError: there is no release.
     """
-    out = out.rstrip("/")
+    out = storage.output_folder(out)
     found, latest = release_versions(out), latest_version(out)
     return [_row(release, release.version == latest, price) for release in found]
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 import datamask
+from datamask.config import Config
 from datamask.errors import ConfigError, InputError
+from datamask.run import curate as curate_plainly
 from tests.flows.conftest import write_shard
 
 SMALL = {
@@ -73,6 +76,21 @@ def test_nothing_new_is_the_last_release_and_new_text_another(made):
     second = asyncio.run(in_a_notebook())
     assert second.path != release.path and second.counts["rows"] == 120
     assert second.settings["filter"]["min_tokens"] == 3
+
+
+@pytest.mark.parametrize("output", [None, "", "/", " ", "s3://", "file:///", 5])
+def test_an_output_that_names_no_folder_is_refused(output):
+    with pytest.raises(ConfigError, match=f"output {output!r} names no folder; give one for work/ and releases/"):
+        datamask.curate("x", output)
+    with pytest.raises(ConfigError, match="names no folder"):
+        datamask.refresh(output)
+    with pytest.raises(ConfigError, match="names no folder"):
+        curate_plainly(Config(), output)
+
+
+def test_an_output_on_a_store_is_no_path():
+    with pytest.raises(ConfigError, match="a Path cannot hold a URL; give it as a string"):
+        datamask.curate("x", Path("s3://bucket/out"))
 
 
 def test_mistakes_are_the_commands(tmp_path):
