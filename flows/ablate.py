@@ -15,7 +15,7 @@ from datamask.study import arms
 from datamask.study.ablation import ablate as compare_all
 from datamask.study.targets import read_targets
 from flows.artifacts import show_ablation
-from flows.hints import for_this_reader
+from flows.hints import for_this_reader, split_paths
 from tasks.stage import STAGE
 
 
@@ -38,7 +38,7 @@ def ablate(
     """
     out = storage.output_folder(output)
     with for_this_reader():
-        paths = compare_arms(out, seeds, documents, only.split(), targets.split())
+        paths = compare_arms(out, seeds, documents, only.split(), split_paths(targets, "targets"))
     with storage.open_input(paths["markdown"]) as file:
         show_ablation(file.read().decode(), out)
     return {"paths": paths}

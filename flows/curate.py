@@ -3,7 +3,6 @@
 prefect deployment run curate/curate -p input='dumps/*.parquet' -p output=out/curated -p lamb=0.6
 """
 
-import shlex
 from typing import Annotated, Any
 
 from prefect import flow
@@ -19,7 +18,7 @@ from datamask.run import Run
 from datamask.run_numbers import warning_sentences
 from flows import artifacts
 from flows.console import summary_text
-from flows.hints import for_this_reader
+from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
 
@@ -52,8 +51,8 @@ def curate(
     with for_this_reader():
         settings = change_settings(
             config,
-            corpus={"input": shlex.split(input)},
-            select={"target": shlex.split(target), **asked},
+            corpus={"input": split_paths(input, "input")},
+            select={"target": split_paths(target, "target"), **asked},
             run={"allow_failed_shards": allow_failed_shards},
         )
         out = storage.output_folder(output)

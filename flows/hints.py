@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from datamask.config import lay_settings
-from datamask.errors import DatamaskError
+from datamask.errors import ConfigError, DatamaskError, one_line
 
 PARAMETERS = {
     "--allow-failed-shards": {"allow_failed_shards": True},
@@ -32,6 +32,21 @@ PHRASES = {
     "--text-column NAME (--set corpus.columns.text=NAME)": "--set corpus.columns.text=NAME",
 }
 _SET = re.compile(r"--set ('[^']+'|[\w.]+=[^\s,;)]+)")
+
+
+def split_paths(text: str, parameter: str) -> list[str]:
+    """The paths in a deployment's parameter, which blanks separate; quotes hold together one that has blanks.
+
+    :raises ConfigError: a quote is not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{parameter} = {text!r}: {one_line(error).lower()}; blanks separate paths, so put one with a blank, a "
+            f"quote or a backslash in quotes: -p {parameter}={shlex.quote(shlex.quote('it is/*.parquet'))}",
+            setting=parameter,
+        ) from error
 
 
 @contextmanager

@@ -4,7 +4,6 @@ prefect deployment run refresh/refresh -p output=out/curated
 prefect event emit datamask.dump.ready --resource-id datamask.dump.CC-MAIN-2026-01
 """
 
-import shlex
 from typing import Annotated, Any
 
 from prefect import flow
@@ -24,7 +23,7 @@ from datamask.release.shift import shifts
 from datamask.run import Run
 from datamask.run_numbers import unchanged
 from flows.curate import finished
-from flows.hints import for_this_reader
+from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
 
@@ -66,8 +65,8 @@ def refresh(
         asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
         settings = change_settings(
             base,
-            corpus={"input": shlex.split(input)},
-            select={"target": shlex.split(target), **asked},
+            corpus={"input": split_paths(input, "input")},
+            select={"target": split_paths(target, "target"), **asked},
             run={"allow_failed_shards": allow_failed_shards, "allow_loss": allow_loss},
         )
         with Stages(settings, out) as stages:

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from datamask.errors import ConfigError
 from flows import artifacts
 from flows.artifacts import artifact_key
-from flows.hints import for_a_deployment
+from flows.hints import for_a_deployment, split_paths
 
 GIVEN = {"output": "out/mine", "input": "dumps/*.parquet", "lamb": None, "allow_loss": False, "config": {}}
 
@@ -41,6 +42,13 @@ def test_a_setting_is_laid_over_the_runs_configuration():
 def test_a_setting_whose_value_the_reader_must_fill_in_is_shown_and_not_typed():
     told = for_a_deployment("no text; name it: --text-column NAME (--set corpus.columns.text=NAME)", "a/b", GIVEN)
     assert """-p 'config={"corpus": {"columns": {"text": "NAME"}}}'""" in told and "Type:" not in told
+
+
+def test_paths_of_a_parameter_are_split_as_a_shell_does():
+    assert split_paths("a/*.parquet 'b c' \"it's\"", "input") == ["a/*.parquet", "b c", "it's"]
+    for text in ("dumps/it's", "dumps\\"):
+        with pytest.raises(ConfigError, match="input = .*: no .*; blanks separate paths, so put one with a blank"):
+            split_paths(text, "input")
 
 
 def test_a_message_without_options_stays():
