@@ -38,6 +38,7 @@ USUAL_RATIO = 0.1  # of the candidates' tokens, or of the candidates
 ROW_COLUMNS = ("chunk_id", "_reason", "_excerpt")
 COPY_COLUMNS = ("copies", "copy_sources", "copy_dumps")  # of decisions, where copies are counted
 BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
+MOST_SHOWN = 80  # characters of the settings of a section that a message quotes
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
 COUNT_DOCUMENTS = ("policy-gradient", "greedy", "semdedup")  # built-in solvers that hold no budget in tokens
 
@@ -889,7 +890,10 @@ def _explain(problem: Any, root: type[BaseModel] | None = None) -> str:
         meant = f"; did you mean {' or '.join(homes)}?" if homes else nearest(str(last), valid)
         return f"unknown setting {place}{meant} (valid: {', '.join(valid)})"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{place} = {problem['input']!r}: {message}" if place else message
+    value = repr(problem["input"])
+    if isinstance(problem["input"], Mapping) and len(value) > MOST_SHOWN:
+        return f"{place}: {message}" if place else message
+    return f"{place} = {value}: {message}" if place else message
 
 
 def _names_at(place: Iterable[int | str], root: type[BaseModel] | None = None) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import datamask
-from datamask.config import Config
+from datamask.config import Config, change_settings
 from datamask.errors import ConfigError, InputError
 from datamask.run import curate as curate_plainly
 from tests.flows.conftest import write_shard
@@ -91,6 +91,12 @@ def test_an_output_that_names_no_folder_is_refused(output):
 def test_an_output_on_a_store_is_no_path():
     with pytest.raises(ConfigError, match="a Path cannot hold a URL; give it as a string"):
         datamask.curate("x", Path("s3://bucket/out"))
+
+
+def test_two_budgets_are_refused_without_all_other_settings():
+    with pytest.raises(ConfigError) as refused:
+        change_settings(Config(), select={"select_ratio": 0.1, "token_ratio": 0.1})
+    assert str(refused.value) == "the settings: select: select_ratio and token_ratio are both set; keep one"
 
 
 def test_mistakes_are_the_commands(tmp_path):
