@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 POOL = "datamask"
 HOME = Path(os.environ.setdefault("PREFECT_HOME", str(ROOT / ".prefect")))
 RECORD = "{}.pid"  # of a process that `up` started, in HOME: its number, when it began, and the server's port
-START_SECONDS = 60
+START_SECONDS = 300  # of a server that lives but does not answer yet; a busy machine takes over a minute
 HEARTBEAT = 30  # seconds; the least Prefect takes
 
 
@@ -76,7 +76,8 @@ def up() -> None:
     """Starts server and worker unless they run, and creates what they need unless it is there."""
     HOME.mkdir(parents=True, exist_ok=True)
     if not _healthy():
-        _start("server", "server", "start", "--host", "127.0.0.1", "--port", str(PORT))
+        if not _running("server"):  # else it is still starting
+            _start("server", "server", "start", "--host", "127.0.0.1", "--port", str(PORT))
         _await_server()
     from registration import register  # loads Prefect, which reads the settings above
 
@@ -132,7 +133,10 @@ def _await_server() -> None:
         if not _running("server"):
             sys.exit(f"the server did not start (is port {PORT} taken? make server PORT=…); see {HOME / 'server.log'}")
         time.sleep(0.3)
-    sys.exit(f"the server did not answer at {URL} within {START_SECONDS} s; see {HOME / 'server.log'}")
+    sys.exit(
+        f"the server did not answer at {URL} within {START_SECONDS} s; see {HOME / 'server.log'}. It still runs: "
+        "make server again waits for it, make server-down stops it"
+    )
 
 
 if __name__ == "__main__":
