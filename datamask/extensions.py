@@ -35,6 +35,7 @@ from datamask.errors import (
     DatamaskError,
     MissingFileError,
     StorageError,
+    TransientError,
     disk_full,
     is_retryable,
     nearest,
@@ -99,7 +100,7 @@ class Extension:
         module, _, attribute = self.target.rpartition(":")
         try:
             loaded = _file(module) if module.endswith(".py") else importlib.import_module(module)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             hint = ""
             if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
                 hint = "; install its package, put its folder on PYTHONPATH, or name the file itself: FILE.py:CLASS"
@@ -124,7 +125,7 @@ class Extension:
         found = self.load()
         try:
             return found(**options)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             given = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "none"
             raise ConfigError(
                 f"{self.kind} {self.name!r} ({self.target}) cannot be constructed with its options ({given}): "
@@ -194,24 +195,31 @@ def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:
 def named_in_errors(what: str | None = None) -> Iterator[None]:
     """Whatever an extension raises within is told with its file and line, rather than as a defect of datamask.
 
-    What may work a moment later, a lack of memory and a full disk stay what they are: others act on their type.
+    A lack of memory and a full disk stay what they are: others act on their type.
 
     :param what: whose call and answer are all that stands within; an error without a line of its own is told so.
-    :raises MissingFileError, StorageError: an extension stopped by an error of the system.
-    :raises ConfigError: an extension stopped by an error of another kind.
+    :raises TransientError: an extension stopped by an error that may not come again a moment later.
+    :raises MissingFileError, StorageError: by another error of the system.
+    :raises ConfigError: by an error of another kind, or by sys.exit.
     """
     try:
         yield
     except DatamaskError:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _FILES]
-        if not (own or what) or is_retryable(error) or out_of_memory(error) or disk_full(error):
+        if not (own or what) or out_of_memory(error) or disk_full(error):
             raise
         where = f"the extension {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else what
-        kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
-        told = kind if isinstance(error, OSError) else ConfigError
-        raise told(f"{where}: {type(error).__name__}: {one_line(error)}") from error
+        raise _told(error)(f"{where}: {type(error).__name__}: {one_line(error)}") from error
+
+
+def _told(error: BaseException) -> type[DatamaskError]:
+    if is_retryable(error):
+        return TransientError
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError
+    return StorageError if isinstance(error, OSError) else ConfigError
 
 
 @cache

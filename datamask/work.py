@@ -21,6 +21,7 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.reading import ShardReading, in_one_reading
 from datamask.errors import (
     LESS_MEMORY,
+    ConfigError,
     DatamaskError,
     MissingExtraError,
     StorageError,
@@ -156,7 +157,8 @@ class BatchWork(Work):
                         raise StorageError(told) from error
                     if isinstance(error, MissingExtraError):
                         raise error from None
-                    if here := machines_fault(error):
+                    # what an own class lacks is told with its line already
+                    if not isinstance(error, ConfigError) and (here := machines_fault(error)):
                         raise here from error
                     failures.append(ShardFailure(name, failed.stage, describe(error), is_retryable(error)))
                     cause = error

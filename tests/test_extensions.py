@@ -11,7 +11,7 @@ import pytest
 from datamask import extensions, select
 from datamask.config import Config, EncoderSettings, Filter, OwnFilter
 from datamask.encoders.pin import pin_own
-from datamask.errors import ConfigError, StorageError
+from datamask.errors import ConfigError, StorageError, TransientError
 from datamask.filter.built_in import Own, filters_of
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import OwnScorer
@@ -68,6 +68,27 @@ def test_what_a_scorer_raises_is_told_with_its_line(file: Path) -> None:
     file.write_text('class Folder:\n    def score(self, documents): return open("/").read()\n')
     with pytest.raises(StorageError, match=r"mine\.py, line 2, in score: IsADirectoryError: .*: '/'"):
         scorer(file, "Folder").score(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "kind"),
+    [
+        ("raise ConnectionResetError('peer')", "ConnectionResetError: peer", TransientError),
+        ("raise SystemExit(3)", "SystemExit: 3", ConfigError),
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'", ConfigError),
+    ],
+)
+def test_what_no_line_was_told_of_is_told_with_it(tmp_path: Path, raised: str, told: str, kind: type) -> None:
+    file = tmp_path / "raises.py"
+    file.write_text(f"class Raises:\n    def score(self, documents):\n        {raised}\n")
+    with pytest.raises(kind, match=rf"raises\.py, line 3, in score: {told}"):
+        scorer(file, "Raises").score(DOCUMENTS)
+
+
+def test_a_file_that_ends_python_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit('usage: ends.py FILE')\n")
+    with pytest.raises(ConfigError, match=r"ends\.py:X\) cannot be loaded: usage: ends\.py FILE"):
+        scorer(tmp_path / "ends.py", "X")
 
 
 def test_what_a_filter_or_a_metric_raises_is_told_with_its_line(file: Path) -> None:

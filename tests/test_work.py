@@ -4,7 +4,7 @@ import pytest
 
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.errors import InputError, TransientError
+from datamask.errors import ConfigError, InputError, TransientError
 from datamask.pipeline import Stage
 from datamask.progress import BOARD, Board
 from datamask.stages import ShardFiles
@@ -28,6 +28,10 @@ def reset(shard):
 
 def bad(shard):
     raise ValueError("bad")
+
+
+def lacking(shard):
+    raise ConfigError("the extension mine.py: No module named 'own'") from ModuleNotFoundError("No module named 'own'")
 
 
 def flaky(progress):
@@ -64,6 +68,11 @@ def test_a_failure_says_whether_a_retry_helps_and_survives_pickling(run, helps):
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.can_retry is helps
     assert str(again) == str(caught.value)
+
+
+def test_what_an_own_class_lacks_is_no_fault_of_the_installation():
+    with pytest.raises(ShardsFailed, match=r"a: the extension mine\.py: No module named 'own'"):
+        batch(lacking, "a")()
 
 
 def test_a_batch_whose_files_were_there_is_cached():
