@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,7 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
     excused = {name for name in gone if paths.get(name, set()) <= broken} if broken else set()
     moved = {name for name in gone if before[name] in now.values()}
     held = {part.path for shard in plan.shards for part in shard.parts}
+    excused |= {name for name in gone if paths.get(name) and paths[name] <= held}  # other runs of row groups now
     contents = {part.fingerprint for shard in plan.shards for part in shard.parts}
     files = {
         source["path"]
@@ -116,12 +118,15 @@ def check_rows(manifest: Mapping[str, Any], settings: Config, shards: Sequence[S
 
     :raises IncompleteError: more than run.loss of the last release's, and run.allow_loss is not set.
     """
-    before = {name: counts["rows"] for name, counts in manifest["conservation"]["shards"].items()}
-    fewer = {
-        shard.name: before[shard.name] - (shard.rows or 0)
-        for shard in shards
-        if before.get(shard.name, 0) > (shard.rows or 0)
-    }
+    runs = {source["path"] for source in manifest["sources"] if source["row_groups"]}
+    runs |= {part.path for shard in shards for part in shard.parts if part.row_groups}
+    before, now = Counter[str](), Counter[str]()  # of such a file whole: its rows may lie in another of its shards
+    for source in manifest["sources"]:
+        before[source["path"] if source["path"] in runs else source["shard"]] += source["rows"]
+    for shard in shards:
+        path = shard.parts[0].path
+        now[path if path in runs else shard.name] += shard.rows or 0
+    fewer = {name: before[name] - now[name] for name in now if before[name] > now[name]}
     lost, total = sum(fewer.values()), max(1, manifest["conservation"]["total"]["rows"])
     if lost / total > settings.run.loss and not settings.run.allow_loss:
         worst = sorted(fewer, key=lambda name: -fewer[name])

@@ -174,6 +174,34 @@ def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
         check_gone(changes, Config())
 
 
+@pytest.mark.parametrize(("rows", "lost"), [((100, 100, 50), False), ((100, 100), False), ((100, 40), True)])
+def test_a_file_of_other_runs_of_row_groups_is_not_gone(rows, lost):
+    """It grew beyond corpus.shard_rows, or that changed: the same file is read as other shards."""
+    from datamask.changes import check_rows, compare
+    from datamask.config import Config
+    from datamask.corpus.plan import Part, Plan, Shard
+
+    source = {"shard": "a", "path": "in/a.parquet", "fingerprint": "old", "row_groups": None, "rows": 200}
+    manifest = {
+        "version": "0001-k",
+        "inputs": [{"shard": "a", "fingerprint": "old"}],
+        "sources": [source],
+        "provenance": {"failed": []},
+        "settings": Config().model_dump(mode="json"),
+        "conservation": {"total": {"rows": 200}, "shards": {"a": {"rows": 200}}},
+    }
+    runs = [Part("in/a.parquet", "parquet", "new", 10, (n, n + 1), rows=count) for n, count in enumerate(rows)]
+    shards = tuple(Shard(f"a-rg{n:05d}", (part,), f"new{n}") for n, part in enumerate(runs))
+    changes = compare(manifest, Plan(shards), Config())
+    assert changes.gone == ("a",) and not changes.lost
+    check_gone(changes, Config())
+    if not lost:
+        check_rows(manifest, Config(), shards)
+        return
+    with pytest.raises(IncompleteError, match=r"60 rows fewer than before .*in/a.parquet 200 → 140"):
+        check_rows(manifest, Config(), shards)
+
+
 @pytest.mark.slow
 def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpus, out, found):
     write_shard(corpus, 1, count=40, seed=7)
