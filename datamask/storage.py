@@ -63,21 +63,21 @@ def is_remote(url: str) -> bool:
     return "://" in url and not url.startswith("file://")
 
 
-def output_folder(place: object) -> str:
+def output_folder(place: object, what: str = "output") -> str:
     """The name of an output folder, without a slash at its end.
 
-    :param place: a folder or a URL, as a user gave it.
+    :param place: a folder or a URL, as a user gave it. :param what: the setting's or option's name, for the message.
     :raises ConfigError: it names no folder: it is empty, the root, a store without a bucket, or no path at all.
     """
     text = str(place) if isinstance(place, str | os.PathLike) else ""
     name = text.rstrip("/")
     if not name.strip() or ("://" in text and "://" not in name):
+        uses = " for work/ and releases/" if what == "output" else ""
         raise ConfigError(
-            f"output {place!r} names no folder; give one for work/ and releases/, such as out/mine or s3://bucket/mine",
-            setting="output",
+            f"{what} {place!r} names no folder; give one{uses}, such as out/mine or s3://bucket/mine", setting=what
         )
     if not isinstance(place, str) and re.match(r"[a-z][a-z0-9+]*:/", name):
-        raise ConfigError(f"output {place!r}: a Path cannot hold a URL; give it as a string", setting="output")
+        raise ConfigError(f"{what} {place!r}: a Path cannot hold a URL; give it as a string", setting=what)
     return name
 
 

@@ -53,10 +53,12 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.
     :param public: on the hub, make the repository one that everybody can read, or send to one that is. A store's or a
         folder's own settings say who can read there.
-    :raises InputError: the release's manifest is none.
+    :raises ConfigError: `url` names no folder, such as / or s3://. :raises InputError: the release's manifest is none.
     :raises StorageError: a file of the release is not as its manifest says, or the target refuses.
     :raises TransientError: the target failed in passing; the same call goes on where this one stopped.
     """
+    if not url.startswith("hf://"):
+        url = storage.output_folder(url, "target")
     files = {item["path"]: item for item in release.manifest()["files"]}
     for path, item in files.items():  # what is uploaded is what was published
         if storage.size_of(storage.join(release.path, path)) != item["bytes"]:
@@ -68,7 +70,7 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
             )
     if url.startswith("hf://"):
         return _push_to_hub(release, files, url, sent, public)
-    return _push_to_store(release, files, url.rstrip("/"), sent)
+    return _push_to_store(release, files, url, sent)
 
 
 def _other(release: ReleaseFolder, path: str) -> StorageError:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask import cli, storage
-from datamask.errors import InputError, StorageError
+from datamask.errors import ConfigError, InputError, StorageError
 from datamask.filter.filters import filter_corpus
 from datamask.release import ReleaseFolder, export, publish, source
 from datamask.release.compare import compare
@@ -337,6 +337,16 @@ def test_push_skips_what_is_there_and_goes_on(two, tmp_path, capsys):
     assert again.uploaded == [] and again.bytes == 0
     code, out, _ = run(capsys, "push", release.path, target)
     assert code == 0 and "0 files uploaded" in out
+
+
+@pytest.mark.parametrize("target", ["s3://", "file:///", "", "/"])
+def test_push_to_no_folder_is_refused(two, tmp_path, monkeypatch, target):
+    _, ((_, release), _) = two
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=f"target {target!r} names no folder; give one, such as"):
+        upload_release(release, target)
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_push_over_an_older_release_leaves_no_mixture(two, tmp_path):
