@@ -223,7 +223,8 @@ class Run(Driver):
             return
         self.check_complete()
         shards = [one.shard for one in files]
-        self.previous.check(shards)
+        failed = [shard for shard in self.plan.shards if shard.name not in self.files and shard.rows]
+        self.previous.check([*shards, *failed])  # what failed is told as failed, not as rows that are gone
         if caution := encoder_caution(self.config):
             self._say(caution, logging.WARNING)
         if not self.config.reads_vectors:

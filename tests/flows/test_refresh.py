@@ -202,6 +202,28 @@ def test_a_file_of_other_runs_of_row_groups_is_not_gone(rows, lost):
         check_rows(manifest, Config(), shards)
 
 
+def test_a_shard_that_failed_has_lost_no_rows(monkeypatch):
+    """It may fail where run.allow_failed_shards says so; of a file that is read as several shards the rest stays."""
+    from datamask.config import Config
+    from datamask.corpus.plan import Part, Plan, Shard
+    from datamask.pipeline import STAGES
+    from datamask.run import Previous, Run
+    from datamask.stages import ShardFiles
+
+    parts = [Part("in/a.parquet", "parquet", "old", 10, (n, n + 1), rows=100) for n in range(2)]
+    shards = tuple(Shard(f"a-rg{n:05d}", (part,), f"{n}") for n, part in enumerate(parts))
+    asked = []
+    run = Run.__new__(Run)
+    run.plan, run.files, run.stages = Plan(shards), {shards[0].name: ShardFiles(shards[0])}, {}
+    run.previous = Previous(check=lambda given: asked.append(given))
+    monkeypatch.setattr(Run, "check_complete", lambda self: None)
+    monkeypatch.setattr("datamask.run.encoder_caution", lambda config: None)
+    monkeypatch.setattr("datamask.run.check_settings", lambda shards, config: None)
+    run.config = Config()
+    run.look_at(STAGES["convert"])
+    assert [shard.name for shard in asked[0]] == [shard.name for shard in shards]
+
+
 @pytest.mark.slow
 def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpus, out, found):
     write_shard(corpus, 1, count=40, seed=7)
