@@ -126,6 +126,8 @@ def test_names_that_are_not_known(features, quality):
 def test_shapes_that_do_not_fit(features, quality):
     with pytest.raises(InputError, match="one \\(documents, dimensions\\) array"):
         select([[1.0, 2.0], [1.0]], [0.1, 0.2])
+    with pytest.raises(InputError, match=r"shape \(documents, dimensions\), found generator"):
+        select((row for row in features), quality)
     with pytest.raises(InputError, match="shape"):
         select(features[0], quality)
 

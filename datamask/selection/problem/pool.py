@@ -59,7 +59,8 @@ class Pool:
                 raise InputError(f"features must be one (documents, dimensions) array: {error}") from error
             features = _tensor(features) if features.ndim == 2 else features
         if features.ndim != 2 or 0 in features.shape:
-            raise InputError(f"features must have the shape (documents, dimensions), found {tuple(features.shape)}")
+            found = tuple(features.shape) or type(self.features).__name__
+            raise InputError(f"features must have the shape (documents, dimensions), found {found}")
         self.features = features
         self.device = torch.device(self.device)
         self.quality = _column(self.quality, "quality", len(features), dimensions=2)
