@@ -97,7 +97,7 @@ def curate(
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
-        folder = f"{output.rstrip('/')}/sample"
+        folder = f"{output}/sample"
         written = sample_corpus(folder)
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = settings.change_settings(chosen, corpus={"input": [folder]})

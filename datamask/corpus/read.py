@@ -37,7 +37,7 @@ CHUNK_ID = pa.field("chunk_id", pa.int64())
 BESIDE = pa.schema([CHUNK_ID, *(FINEWEB.field(name) for name in ("language", "language_score"))])
 BATCH_ROWS = 1000
 BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be long
-INDEX_COLUMNS = ("id", "token_count", "characters")  # read_documents takes these from the index
+INDEX_COLUMNS = ("id", "token_count", "characters")  # see index_columns
 TOPIC = "topic"  # of the topics file, where there is one
 SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, at least SAMPLE_ROWS
 SAMPLE_ROWS = 500_000
@@ -150,6 +150,14 @@ def _with_beside(batches: Iterator[pa.RecordBatch], shard: Shard) -> Iterator[pa
         yield batch
 
 
+def index_columns(schema: pa.Schema) -> list[str]:
+    """The columns of documents that are the index's: a corpus's own column characters goes before ours.
+
+    :param schema: of the corpus.
+    """
+    return [name for name in INDEX_COLUMNS if name != "characters" or name not in schema.names]
+
+
 def read_documents(
     files: ShardFiles,
     config: Config,
@@ -157,8 +165,8 @@ def read_documents(
     batch_rows: int = BATCH_ROWS,
     schema: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """`read_batches` without the rows in quarantine; id and token_count are the index's, and so is characters where
-    the corpus has no such column; the topic is the topics file's, where there is one.
+    """`read_batches` without the rows in quarantine; `index_columns` are the index's, and the topic is the topics
+    file's, where there is one.
 
     :raises ConservationError: index and shard differ in rows.
     :raises InputError: see `read_batches`.
@@ -167,8 +175,7 @@ def read_documents(
         raise ValueError(f"shard {files.shard.name} has no index yet")
     schema = schema or shard_schema(files.shard, config)
     names = list(columns) if columns is not None else list(dict.fromkeys([*schema.names, "id", "token_count"]))
-    ours = [name for name in INDEX_COLUMNS if name != "characters" or name not in schema.names]
-    ours += [TOPIC] if files.topics else []
+    ours = [*index_columns(schema), *([TOPIC] if files.topics else [])]
     indexed = [name for name in names if name in ours]
     index = read_table(files.index.path, ["chunk_id", "reason", *(name for name in indexed if name != TOPIC)])
     good = np.asarray(index["reason"].is_null())

@@ -84,7 +84,7 @@ def label_topics(
         raise InputError(f"shard {missing[0]} is not embedded, and topics are clusters of vectors")
     embedded = sorted(files.embeddings.key for files in ordered if files.embeddings)
     identified = sorted(files.shard.beside.fingerprint for files in ordered if files.shard.beside)
-    key = STAGES["topics"].key(config, embedded, *([identified] if identified else []))
+    key = STAGES["topics"].key(config, embedded, *identified)
     if previous and storage.find_output(model_path(work, previous), previous):
         key = previous
     state = TopicRun(config, work, key)

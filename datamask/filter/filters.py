@@ -22,7 +22,7 @@ from datamask import extensions, storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.columns import nearest_column
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import TOPIC, corpus_schema, read_documents
+from datamask.corpus.read import INDEX_COLUMNS, TOPIC, corpus_schema, index_columns, read_documents
 from datamask.duck import connect
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
@@ -39,8 +39,7 @@ from datamask.storage import Output
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 PASSED = 0  # codes: 0, then 1 + the filter's place in the names of a run's filters
 BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
-# the index's columns that a condition may name; a corpus's own column characters goes before ours
-LIGHT = ("chunk_id", "id", "token_count", "characters")
+LIGHT = ("chunk_id", *INDEX_COLUMNS)  # the index's columns that a condition may name
 COMPARED = ("text_hash", "wear")  # of ours, what exact duplicates compare: no condition reads them
 
 
@@ -176,7 +175,7 @@ def _condition(
     schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()
 ) -> tuple[Condition | None, set[str]]:
     """filter.where, and the columns of ours that hide the documents' of the same name (<name>_original then)."""
-    light = [name for name in LIGHT if name != "characters" or name not in schema.names]
+    light = ("chunk_id", *index_columns(schema))
     ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in light]
     ours += [pa.field(name, pa.float32()) for name in scores]
     ours += [pa.field(name, pa.int32()) for name in COPY_COLUMNS if config.counts_copies]

@@ -10,18 +10,19 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from datamask.duck import connect, insert
+from datamask.release.groups import LENGTHS
 from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "1GB"
 GROUPS = ("source", "domain", "dump", "language")  # columns of the documents that are compared, where there
-LENGTHS = (64, 256, 1024, 4096, 16384)  # tokens: bounds of the classes of length
 MOVES = ("stayed", "entered", "left")
 # the id of a row of `d`; '' where it was made from shard and row, which other shards make anew
 GIVEN_ID = "CASE WHEN d.id = format('{}/{:06d}', d.shard, d.chunk_id) THEN '' ELSE d.id END"
@@ -113,10 +114,9 @@ def _load(
     files: Collection[str],
 ) -> None:
     """Makes `table`, the documents of a release, and `runs_<table>`, `_runs` of it."""
-    connection.execute(
-        f"CREATE TABLE runs_{table} (file VARCHAR, row BIGINT, rows BIGINT, shard VARCHAR, chunk_id BIGINT)"
-    )
-    insert(connection, f"runs_{table}", _runs(release, files))
+    connection.register("runs", _runs(release, files))
+    connection.execute(f"CREATE TABLE runs_{table} AS SELECT * FROM runs").fetchall()
+    connection.unregister("runs")
     wanted = ["shard", "chunk_id", "id", "token_count", "quality_score", *columns]
     types = {"chunk_id": "BIGINT", "token_count": "BIGINT", "quality_score": "FLOAT"}
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
@@ -132,10 +132,7 @@ def _load(
 
 
 def _length_class() -> str:
-    cases = " ".join(
-        f"WHEN tokens < {bound} THEN '{low} to {bound - 1} tokens'"
-        for low, bound in zip((0, *LENGTHS), LENGTHS, strict=False)
-    )
+    cases = " ".join(f"WHEN tokens < {bound} THEN '{low} to {bound - 1} tokens'" for low, bound in pairwise(LENGTHS))
     return f"CASE {cases} ELSE '{LENGTHS[-1]} tokens and more' END"
 
 

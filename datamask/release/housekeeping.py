@@ -168,7 +168,8 @@ def remove(out: str, releases: int = 1) -> Unneeded:
 
     :raises InputError: no release is there. :raises StorageError: a run is writing there, or it may not be removed.
     """
-    with nobody_running(out.rstrip("/")), one_publisher(out.rstrip("/")):
+    out = storage.output_folder(out)
+    with nobody_running(out), one_publisher(out):
         found = unneeded(out, releases)
         for path in found.paths:
             fs, inside = storage.filesystem(path)
