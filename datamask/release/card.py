@@ -162,6 +162,7 @@ def _filters(settings: Mapping[str, Any], config: Config) -> str:
         said.append(f"where `{' '.join(settings['where'].split())}`")
     if settings["languages"]:
         said.append(f"languages {', '.join(settings['languages'])}")
+    said += [f"own filter {each.name or each.use}" for each in config.filter.own]
     if config.filter.decontaminate:
         names = ", ".join(path.rstrip("/").rsplit("/", 1)[-1] for path in config.filter.decontaminate)
         said.append(f"test items (13 words in a row, {config.filter.contamination:.0%} of an item) of {names}")

@@ -74,6 +74,15 @@ def test_the_body_carries_numbers_settings_licence_and_citation(release):
     assert text.count("```") % 2 == 0
 
 
+def test_own_filters_and_repeats_are_named(release):
+    draft = {**release.manifest(), "key": "k"}
+    asked = draft["settings"]
+    own = {"filter": asked["filter"] | {"own": ["mine:Long", {"use": "mine:Short", "name": "brief"}]}}
+    card = render_card({**draft, "settings": asked | own | {"select": asked["select"] | {"repeat": 3}}})
+    assert "own filter mine:Long; own filter brief" in card
+    assert "tokens, repeats counted)" in card and "repeats counted" not in render_card(draft)
+
+
 def test_pictures_are_shown_and_listed(tmp_path):
     _, stage = staged(tmp_path)
     picture = Path(stage.folder, "plots", "sources.png")
