@@ -23,6 +23,7 @@ from datamask.filter.copy_counts import named_documents
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, Threads
 from datamask.pipeline import STAGES
+from datamask.release.holding import holds_forgotten, must_forget
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
 from datamask.run_numbers import unchanged
@@ -45,7 +46,7 @@ def forget_lists(
         raise InputError(f"{what} ({some(left_out, 5)}); a site is given as example.com")
     if forgotten.digest_of(out) is None:
         raise ConfigError("nothing is to be forgotten; give --urls, --domains, --ids or --texts")
-    if not forgotten.is_pending(out):
+    if not must_forget(out, last):
         return unchanged(last, f"release {last.version} holds nothing of what is named")
     manifest, work = last.manifest(), storage.join(out, "work")
     settings = change_settings(validate(over_release(manifest["settings"], None)), run={"allow_loss": allow_loss})
@@ -54,10 +55,12 @@ def forget_lists(
         plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)
         known = {shard.name for shard in before.shards}  # what is new is a refresh's
         plan = replace(plan, shards=tuple(shard for shard in plan.shards if shard.name in known))
-        previous = previous_run(last, settings, work, compare(manifest, plan, settings), keep=True)
+        changes = compare(manifest, plan, settings)
+        previous = previous_run(last, settings, work, changes, keep=not changes.changed)  # rows have other places there
         first = Run(stages, plan, out, previous)
         first.keep_to(["index", "signatures"])
-        if not record_texts(out, first.measure_and_decide(), settings, last, Threads(stages.workers)):
+        named = record_texts(out, first.measure_and_decide(), settings, last, Threads(stages.workers))
+        if not named and not (changes and holds_forgotten(out, last)):
             forgotten.mark_done(out, last.version)
             return unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
         found = Run(stages, plan, out, previous).publish()
@@ -85,7 +88,7 @@ def _named_texts(
     than by their text. schema: of the corpus."""
     hits = named_documents(files, settings, requests, schema)
     there = np.unique(hits["document"])
-    if len(there) and files.shard.name in last.manifest()["conservation"]["shards"]:  # else it failed in that release
+    if len(there) and _contents(last).get(files.shard.name) == files.shard.fingerprint:  # else other rows are there
         reasons = last.decisions(files.shard.name, ["reason"])
         there = there[~_are(reasons, "reason", REASON)[there]]
     told = requests.told(hits["entry"])
@@ -100,16 +103,21 @@ def _named_texts(
 
 def count_forgotten(before: ReleaseFolder, after: ReleaseFolder) -> dict[str, int]:
     """Documents that are forgotten, those of them that the release before had chosen, and what else came or went."""
-    known, shards = (release.manifest()["conservation"]["shards"] for release in (before, after))
+    known, contents = _contents(before), _contents(after)
     found = Counter(documents=0, were_chosen=0, left_besides=0, entered=0)
-    for shard, counts in shards.items():
+    for shard, counts in after.manifest()["conservation"]["shards"].items():
         found["documents"] += counts["filtered"].get(REASON, 0)
-        if shard in known and known[shard]["rows"] == counts["rows"]:
+        if known.get(shard) == contents[shard]:
             was, now = before.decisions(shard, ["outcome"]), after.decisions(shard, ["outcome", "reason"])
             gone, old, new = _are(now, "reason", REASON), *(_are(each, "outcome", "selected") for each in (was, now))
             found.update(were_chosen=(old & gone).sum(), left_besides=(old & ~gone & ~new).sum())
             found.update(entered=(new & ~old).sum())
     return {name: int(count) for name, count in found.items()}
+
+
+def _contents(release: ReleaseFolder) -> dict[str, str]:
+    """The fingerprint of each shard of a release: in a shard of the same one a document has the same place."""
+    return {shard["shard"]: shard["fingerprint"] for shard in release.manifest()["inputs"]}
 
 
 def _are(decisions: pa.Table, column: str, value: str) -> np.ndarray:

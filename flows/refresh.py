@@ -15,8 +15,8 @@ from datamask.carried_on import plan_of, previous_run
 from datamask.changes import compare
 from datamask.config import Config, Solver, change_settings, over_release, validate
 from datamask.errors import ConfigError, InputError
-from datamask.filter import forgotten
 from datamask.pipeline import STAGES
+from datamask.release.holding import must_forget
 from datamask.release.publication import one_refresh, running
 from datamask.release.release_folder import find_release
 from datamask.release.shift import shifts
@@ -83,7 +83,7 @@ def refresh(
                 return finished(Run(stages, plan, out).publish(), out)
             changes = compare(manifest, plan, settings)
             stages.artifacts.show_changes(changes.describe())
-            if not changes and not forgotten.is_pending(out):
+            if not changes and not must_forget(out, last):
                 return finished(unchanged(last, changes.describe()), out)
             get_run_logger().info("%s", changes.describe())
             previous = previous_run(last, settings, work, changes, keep=not changes)  # a `forget` was interrupted

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of, read_done
+from datamask.filter.forgotten import (
+    DONE,
+    FOLDER,
+    REASON,
+    Requests,
+    digest_of,
+    is_pending,
+    load_requests,
+    read_done,
+)
 from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.text.text_hashes import text_hashes
@@ -32,6 +41,19 @@ def forgotten_rows(release: ReleaseFolder, requests: Requests) -> Iterator[tuple
             found = np.append(found, entry[entry >= 0])
         if len(found):
             yield path, len(found), requests.told(found[:1])[found[0]]
+
+
+def holds_forgotten(out: str, release: ReleaseFolder) -> bool:
+    """Whether a data file of a release holds what the output folder's record says must be forgotten."""
+    requests = load_requests(storage.join(out, "work"))
+    return requests is not None and any(forgotten_rows(release, requests))
+
+
+def must_forget(out: str, latest: ReleaseFolder) -> bool:
+    """Whether a release must be made without what was recorded since the last one, or, where `latest` was rolled back,
+    without what that one holds."""
+    rolled_back = read_done(out).get("version", latest.version) != latest.version
+    return is_pending(out) or (rolled_back and holds_forgotten(out, latest))
 
 
 def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError
 from datamask.forgetting import forget_lists
 from datamask.release.explain import explain
-from datamask.release.housekeeping import remove, unneeded
+from datamask.release.housekeeping import remove, roll_back, unneeded
 from datamask.release.release_folder import find_release, list_versions
 from datamask.release.verify import verify
 from tests.filter.test_copy_counts import SMALL
@@ -226,3 +226,48 @@ def test_killed_at_ten_moments_it_is_whole(prefect_server, tmp_path):
     forget(out, domains=["bad.example"])
     assert sorted(chosen_of(out)) == expected
     assert verify(find_release(str(out))).problems == []
+
+
+def test_files_that_changed_since_the_release_are_known_by_their_content(tmp_path):
+    for shard in range(2):
+        write_shard(tmp_path / "in", shard, planted=0)
+    out = tmp_path / "out"
+    curate(tmp_path / "in", out)
+    before = chosen_of(out)
+    first, second = (pq.read_table(tmp_path / "in" / f"s{shard}.parquet").to_pylist() for shard in range(2))
+    late = {"url": "https://late.example/1", "text": document(9000, 150)}
+    pq.write_table(pa.Table.from_pylist([*first[::-1], late]), tmp_path / "in" / "s0.parquet")
+    gone = next(row["url"] for row in first if row["url"] in before)
+    told = forget(out, urls=[gone, late["url"]])["forgotten"]  # a document in another place, and one beyond the end
+    after = chosen_of(out)
+    assert told["documents"] == 2 and gone not in after and late["url"] not in after
+    lengths = {row["url"]: len(row["text"]) for row in [*first, *second]}
+    assert {url: lengths[url] for url in after} == after
+    assert any(row["url"] in after for row in first) and any(row["url"] in after for row in second)
+    assert verify(find_release(str(out))).problems == []
+
+
+def test_what_the_release_holds_goes_though_its_input_has_gone_before(tmp_path):
+    for shard in range(2):
+        write_shard(tmp_path / "in", shard, planted=0)
+    out = tmp_path / "out"
+    curate(tmp_path / "in", out)
+    gone = next(url for url in chosen_of(out) if "/0/" in url)
+    rows = [row for row in pq.read_table(tmp_path / "in" / "s0.parquet").to_pylist() if row["url"] != gone]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / "s0.parquet")
+    assert "message" not in forget(out, urls=[gone]) and gone not in chosen_of(out)
+    assert verify(find_release(str(out))).problems == []
+
+
+def test_after_a_rollback_the_advice_of_verify_helps(tmp_path):
+    write_shard(tmp_path / "in", 0)
+    out = tmp_path / "out"
+    curate(tmp_path / "in", out)
+    forget(out, domains=["bad.example"])
+    _, last = list_versions(str(out))
+    first, _ = roll_back(str(out))[::-1]
+    [problem, *_] = verify(find_release(str(out))).problems
+    assert first != last and f"datamask forget {out} makes a release without them" in problem
+    assert "message" not in forget(out)
+    assert find_release(str(out)).version == last and not any(map(is_bad, chosen_of(out)))
+    assert "holds nothing of what is named" in forget(out)["message"]
