@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
+from datamask.config import Config, Corpus
 from datamask.filter.forgotten import (
     DONE,
     FOLDER,
@@ -19,6 +20,7 @@ from datamask.filter.forgotten import (
     load_requests,
     read_done,
 )
+from datamask.pipeline import STAGES
 from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.text.text_hashes import text_hashes
@@ -56,8 +58,17 @@ def must_forget(out: str, latest: ReleaseFolder) -> bool:
     return is_pending(out) or (rolled_back and holds_forgotten(out, latest))
 
 
+def inputs_with_keys(manifest: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], set[str]]]:
+    """Each shard of a release's `inputs`, and the keys of its files in work/."""
+    corpus = manifest["settings"]["corpus"]
+    reading = Config(corpus=Corpus(columns=corpus["columns"], drop=corpus["drop"]))
+    for item in manifest["inputs"]:  # a file that is not parquet has been converted
+        yield item, {STAGES["convert"].key(reading, item["fingerprint"]), *item["keys"].values()}
+
+
 def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> list[str]:
-    """Those of these files of work/ that hold or measure forgotten documents; none once `mark_clean` was called.
+    """Those of these files of work/ that hold or measure documents, but for shards of which the latest release says
+    that nothing in them must be forgotten; none once `mark_clean` was called.
 
     :param manifest: of the latest release.
     """
@@ -65,15 +76,15 @@ def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> 
     done = read_done(out)
     if done.get("digest") != digest_of(out) or done.get("cleaned"):
         return []
-    held = []
-    for item in manifest["inputs"]:
-        key = item["keys"].get("copies")
-        made = storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), str(key))
-        if made is None or made.facts["filtered"].get(REASON):
-            held.append(f"{item['shard']}-")
+    clean: set[str] = set()
+    for item, keys in inputs_with_keys(manifest) if done["version"] == manifest["version"] else ():
+        key = str(item["keys"].get("copies"))
+        made = storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), key)
+        if made and not made.facts["filtered"].get(REASON):
+            clean |= keys
     inside = [(path, *path[len(work) + 1 :].partition("/")[::2]) for path in paths]
-    found = [path for path, folder, name in inside if folder in FOLDERS and name.startswith(tuple(held))]
-    return found + [path for path, folder, _ in inside if folder in SHARED and held]
+    found = [path for path, folder, name in inside if folder in FOLDERS and not any(key in name for key in clean)]
+    return found + [path for path, folder, _ in inside if folder in SHARED and found]
 
 
 def mark_clean(out: str) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.config import Config, Corpus
+from datamask.config import Config
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
 from datamask.filter.forgotten import load_requests
 from datamask.pipeline import STAGES
-from datamask.release.holding import forgotten_rows, mark_clean, work_files
+from datamask.release.holding import forgotten_rows, inputs_with_keys, mark_clean, work_files
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher, remove_release
 from datamask.release.release_folder import (
@@ -146,11 +146,7 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     needed: set[str] = set()
     for version in kept:
         manifest = release_at(out, version).manifest()
-        needed |= {*_KEY.findall(json.dumps(manifest))}
-        corpus = manifest["settings"]["corpus"]
-        reading = Config(corpus=Corpus(columns=corpus["columns"], drop=corpus["drop"]))
-        for shard in manifest["inputs"]:  # files that are not parquet, as they were converted
-            needed.add(STAGES["convert"].key(reading, shard["fingerprint"]))
+        needed |= {*_KEY.findall(json.dumps(manifest))}.union(*(keys for _, keys in inputs_with_keys(manifest)))
     work = storage.join(out, "work")
     record = storage.join(work, RECORD)
     if storage.exists(record):

@@ -205,10 +205,15 @@ def read_standing(state: stage.SelectionRun, item: tuple[int, CandidateGroup, tu
 
 
 def _competing(standing: Sequence[Handed], spent: int, in_tokens: bool, folder: str) -> list[Handed]:
-    """The arrays with those documents as `new` that compete for what has come free, of the highest prices."""
+    """The arrays with those documents as `new` that compete for what has come free, of the highest prices.
+
+    :raises MustSolve: fewer are left than were chosen.
+    """
     held = [each.read("selected", "probability", "price", "tokens") for each in standing]
     selected, price, tokens = (np.concatenate([each[n] for each in held]) for n in (0, 2, 3))
     weight = tokens if in_tokens else np.ones(len(tokens))
+    if weight.sum() < spent:
+        raise MustSolve("all that is left is less than what the release had chosen")
     free = max(0.0, spent - float(weight[selected].sum()))
     others = np.flatnonzero(~selected & ~np.isnan(price) & (weight <= free))  # a longer one fits nowhere
     order = others[np.argsort(-price[others], kind="stable")]

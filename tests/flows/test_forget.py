@@ -185,6 +185,32 @@ def test_clean_removes_it_from_old_releases_and_work(tmp_path):
     assert not any(map(is_bad, chosen_of(out)))
 
 
+@pytest.mark.parametrize("name", [None, "other.jsonl"])
+def test_clean_removes_it_of_files_that_are_gone_or_have_another_name(tmp_path, name):
+    write_shard(tmp_path / "in", 0, planted=0)
+    write_shard(tmp_path / "in", 1)
+    lines = [json.dumps(row) for row in pq.read_table(tmp_path / "in" / "s1.parquet").to_pylist()]
+    (tmp_path / "in" / "s1.parquet").unlink()
+    (tmp_path / "in" / "s1.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "out"
+    curate(tmp_path / "in", out)
+    forget(out, domains=["bad.example"])
+    (tmp_path / "in" / "s1.jsonl").rename(tmp_path / (f"in/{name}" if name else "gone.jsonl"))
+    curate(tmp_path / "in", out)
+    assert list((out / "work/corpus").iterdir())
+    remove(str(out), releases=2)
+    assert not list((out / "work/corpus").iterdir()) and list((out / "work/index").glob("s0-*"))
+
+
+def test_all_is_selected_again_where_less_is_left_than_was_chosen(tmp_path):
+    write_shard(tmp_path / "in", 0, planted=0)
+    out = tmp_path / "out"
+    curate(tmp_path / "in", out, token_ratio=0.8)
+    told = forget(out, domains=[f"site{number}.example" for number in range(4)])
+    assert told["forgotten"]["documents"] >= 24 and chosen_of(out)
+    assert not any(url.startswith(f"https://site{number}.") for url in chosen_of(out) for number in range(4))
+
+
 def test_what_names_nothing_makes_no_release(made):
     folder, _, _ = made
     out = folder / "out"
