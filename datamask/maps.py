@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -35,6 +36,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from datamask import npy, storage
+from datamask.errors import one_line
 from datamask.locks import locked
 from datamask.stages import KEPT, ROUNDS, SCRATCH, ShardFiles
 
@@ -184,11 +186,23 @@ def write_arrays(url: str, **arrays: np.ndarray) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
+@contextlib.contextmanager
+def _whole_arrays(url: str) -> Iterator[None]:
+    """What NumPy raises of a file that lost its end or its content, as a machine without power leaves it, is ours."""
+    try:
+        yield
+    except (EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise storage.DamagedFileError(f"{url}: damaged ({one_line(error)}); remove it and run again") from error
+
+
 def read_arrays(url: str, *names: str) -> list[np.ndarray]:
-    """Some of `write_arrays`' arrays."""
+    """Some of `write_arrays`' arrays.
+
+    :raises DamagedFileError: they are not all there.
+    """
     if not names:
         return []
-    with storage.open_input(url) as file:
+    with storage.open_input(url) as file, _whole_arrays(url):
         return list(npy.load_named(file, *names).values())
 
 
@@ -214,7 +228,7 @@ def write_joined(url: str, parts: Iterable[np.ndarray], length: int) -> None:
 
 def mapped(url: str) -> np.ndarray:
     """`write_array`'s array: on a disk what is looked at is read, of an object store all of it."""
-    with storage.storage_errors(url):
+    with storage.storage_errors(url), _whole_arrays(url):
         if not storage.is_remote(url):
             return npy.load_array(storage.filesystem(url)[1], mapped=True)
         with storage.open_input(url) as file:
@@ -236,7 +250,7 @@ class Handed:
         """The names of all arrays."""
         if self.arrays is not None:
             return list(self.arrays)
-        with storage.open_input(self.url) as file:
+        with storage.open_input(self.url) as file, _whole_arrays(self.url):
             return npy.array_names(file)
 
 
@@ -309,11 +323,13 @@ def read_dealt(url: str, dtype: Any, first: int, last: int) -> tuple[np.ndarray,
     """(records of parts `first` to `last` − 1 of one file, where each of these parts begins and the last ends)."""
     kind = np.dtype(dtype)
     with storage.open_slices(url) as read:
+        parts = int(np.frombuffer(_whole(read(0, 8), 8, url), np.int64)[0])
+        if parts < last:  # zeros, for one, are no file without records
+            raise storage.DamagedFileError(f"{url}: damaged; remove it and run again")
         bounds = np.frombuffer(_whole(read(8 * (1 + first), size := 8 * (last - first + 1)), size, url), np.int64)
         start, stop = int(bounds[0]), int(bounds[-1])
         if start == stop:
             return np.zeros(0, kind), bounds - start
-        parts = int(np.frombuffer(_whole(read(0, 8), 8, url), np.int64)[0])
         size = (stop - start) * kind.itemsize
         data = _whole(read(8 * (2 + parts) + start * kind.itemsize, size), size, url)
     return np.frombuffer(data, kind), bounds - start

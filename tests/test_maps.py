@@ -17,10 +17,12 @@ from datamask.maps import (
     groups,
     here,
     keeping,
+    mapped,
     parts_of,
     read_arrays,
     read_dealt,
     rounds,
+    write_array,
     write_arrays,
     write_dealt,
 )
@@ -151,3 +153,18 @@ def test_what_is_kept_goes_when_nobody_has_asked_for_it_for_a_day(tmp_path):
         pass
     assert {path.name for path in folder.iterdir()} == {"a", "l.json"}
     assert storage.read_json(str(folder / "l.json")) == ["a", "absent"]
+
+
+@pytest.mark.parametrize("harm", [lambda data: b"", lambda data: bytes(len(data)), lambda data: data[:-9]])
+def test_a_file_that_lost_its_end_or_content_is_named_with_what_to_do(tmp_path, harm):
+    path = tmp_path / "file"
+    records = np.zeros(4, RECORD)
+    for write, read in (
+        (lambda: write_arrays(str(path), a=np.arange(9)), lambda: read_arrays(str(path), "a")),
+        (lambda: write_array(str(path), np.arange(9)), lambda: mapped(str(path))),
+        (lambda: write_dealt(str(path), records, np.zeros(4, int), 2), lambda: gather([str(path)], RECORD, 0)),
+    ):
+        write()
+        path.write_bytes(harm(path.read_bytes()))
+        with pytest.raises(DamagedFileError, match=f"^{path}: .*; remove it and run again"):
+            read()
