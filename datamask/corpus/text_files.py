@@ -28,6 +28,11 @@ def read_text_file(path: str, what: str) -> str:
         raise InputError(f"{what} {path} cannot be unpacked ({error}); copy it again") from error
 
 
+def holds_json_lines(path: str) -> bool:
+    """Whether a file's name says that it holds JSON lines: .jsonl, .json or .ndjson, packed or followed by more."""
+    return any(f".{kind}" in path.rsplit("/", 1)[-1].lower() for kind in ("json", "ndjson"))
+
+
 def json_objects(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number of the line, object) of each line; {} for a line that holds another value. Empty lines are left out.
 
@@ -39,5 +44,7 @@ def json_objects(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 found = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"{where}, line {number} is not JSON ({error})") from error
+                raise InputError(
+                    f"{where}, line {number} is not JSON ({error}); each line must be an object"
+                ) from error
             yield number, found if isinstance(found, dict) else {}

@@ -23,7 +23,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.quarantine import score_columns
 from datamask.corpus.reading import ShardReading
-from datamask.corpus.text_files import json_objects, read_text_file
+from datamask.corpus.text_files import holds_json_lines, json_objects, read_text_file
 from datamask.errors import InputError
 from datamask.filter.word_rows import ROW, WordRows
 from datamask.pipeline import STAGES
@@ -182,7 +182,7 @@ def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
 def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
     """(line, parts) of each item; of plain text each paragraph."""
     text = read_text_file(path, "filter.decontaminate")
-    if any(f".{kind}" in path.rsplit("/", 1)[-1] for kind in ("jsonl", "json", "ndjson")):
+    if holds_json_lines(path):
         for number, row in json_objects(text, f"filter.decontaminate: {path}"):
             yield number, _parts(row, number, path)
     else:

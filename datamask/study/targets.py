@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.corpus.text_files import json_objects, read_text_file
+from datamask.corpus.text_files import holds_json_lines, json_objects, read_text_file
 from datamask.errors import InputError
 
 BETWEEN = b"\n\n"  # before every document and every item
@@ -119,14 +119,14 @@ def first_rows(order: npt.NDArray[np.integer], sizes: Sequence[int], limit: int)
 
 def _name(path: str) -> str:
     name = PurePosixPath(path).name
-    for ending in (".gz", ".bz2", ".xz", ".zst", ".jsonl", ".json", ".txt", ".md"):
+    for ending in (".gz", ".bz2", ".xz", ".zst", ".jsonl", ".ndjson", ".json", ".txt", ".md"):
         name = name.removesuffix(ending)
     return name
 
 
 def _items(path: str) -> list[Item]:
     text = read_text_file(path, "target")
-    if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
+    if holds_json_lines(path):
         items = [_item(path, number, row) for number, row in json_objects(text, f"target {path}")]
     else:
         items = [Item(passage) for passage in _passages(text)]

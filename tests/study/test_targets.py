@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datamask.config import load_config
 from datamask.errors import InputError
+from datamask.filter.leaks import items_of
+from datamask.selection.cover.target import read_target
 from datamask.study import Item, Target, read_targets
 from datamask.study.overlap import without_overlap
 
@@ -36,6 +39,19 @@ def test_json_lines_plain_and_packed_are_read(tmp_path):
     assert found[0].items == found[1].items and len(found[2].items) == 10 and not found[2].items[0].answer
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "A.JSONL", "a.ndjson", "a.json", "a.ndjson.gz", "a.jsonl.1"])
+def test_a_name_of_json_lines_means_the_same_wherever_texts_are_named(tmp_path, name):
+    rows = [{"question": f"Which river is number {n}?", "answer": f"river {n}"} for n in range(9)]
+    path = Path(lines(tmp_path / name, rows))
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    texts = {f"{row['question']} {row['answer']}" for row in rows}
+    assert {item.whole.decode() for item in read_targets([str(path)])[0].items} == texts
+    assert set(read_target([str(path)]).texts) == texts
+    found = items_of(load_config(None, [f"filter.decontaminate=[{path}]"]))
+    assert {text for part, text in zip(found.parts, found.texts, strict=True) if "and" in part} == texts
+
+
 def test_a_limit_takes_items_in_an_order_of_their_own_not_the_first(tmp_path):
     path = lines(tmp_path / "t.jsonl", [{"text": f"{n:03d}" * 10} for n in range(100)])
     some = read_targets([path], limit=900)[0]
@@ -52,6 +68,11 @@ def test_a_limit_takes_items_in_an_order_of_their_own_not_the_first(tmp_path):
         ("a.jsonl", b'{"question": "x"}\n', "line 1: has question; a target's lines need `question` and `answer`"),
         ("a.jsonl", b'{"text": "x"}\n{"te', "line 2 is not JSON"),
         ("a.jsonl", b"[1]\n", "line 1: has no fields"),
+        (
+            "a.json",
+            b'[\n{"text": "x"}\n]',
+            "line 1 is not JSON (Expecting value: line 1 column 2 (char 1)); each line must be an object",
+        ),
         ("a.jsonl", b'{"text": "x"}\n', "target a has 1 items that hold text"),
         ("a.txt", b"\xff\xfe\x00", "a.txt is not UTF-8"),
         ("a.jsonl.gz", b"not packed", "cannot be unpacked"),

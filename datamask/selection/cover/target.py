@@ -16,11 +16,10 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from fsspec.utils import infer_compression
 
 from datamask import storage
 from datamask.config import ResolvedSelect
-from datamask.corpus.text_files import json_objects, read_text_file
+from datamask.corpus.text_files import holds_json_lines, json_objects, read_text_file
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
 from datamask.selection.sparse_rows import stack_rows
@@ -179,8 +178,7 @@ def _string(text: Any, place: str) -> Any:
 
 def _read(path: str) -> Iterable[str]:
     text = read_text_file(path, "select.target")
-    named = path.rsplit(".", 1)[0] if infer_compression(path) else path
-    if not named.endswith((".jsonl", ".json", ".ndjson")):
+    if not holds_json_lines(path):
         return text.split("\n\n")
     return [_item(row, number, path) for number, row in json_objects(text, f"select.target: {path}")]
 
