@@ -89,7 +89,10 @@ def expand_patterns(patterns: Sequence[str]) -> list[str]:
     found: list[str] = []
     for pattern in patterns:
         local = Path(pattern)
-        matched = [] if is_remote(pattern) else sorted(shown(str(path)) for path in local.parent.glob(local.name))
+        base = next((folder for folder in local.parents if os.path.lexists(folder)), None)
+        matched: list[str] = []
+        if base is not None and not is_remote(pattern):
+            matched = sorted(shown(str(path)) for path in base.glob(str(local.relative_to(base))))
         if matched and matched != [shown(str(local))] and os.path.lexists(filesystem(pattern)[1]):
             raise StorageError(AMBIGUOUS.format(pattern))
         found += matched or [pattern]

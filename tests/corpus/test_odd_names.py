@@ -156,3 +156,18 @@ def test_an_output_folder_that_is_not_utf8_is_refused_by_name(tmp_path: Path, ar
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, [*tmp_path.iterdir()]) == (2, [])
     assert "is not UTF-8; choose another --output" in done.stderr
+
+
+def test_a_pattern_may_name_folders_by_a_pattern_too(tmp_path: Path) -> None:
+    for place in ("a", "b", "[c]"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x.jsonl").touch()
+    under = str(tmp_path)
+    every = [f"{under}/{place}/x.jsonl" for place in ("[c]", "a", "b")]
+    assert storage.expand_patterns([f"{under}/*/x.jsonl"]) == storage.expand_patterns([f"{under}/*/*"]) == every
+    assert storage.expand_patterns([f"{under}/[c]/*"]) == every[:1]
+
+
+@pytest.mark.parametrize("given", [".", "", "..", "/", "nowhere/*/x"])
+def test_what_is_no_pattern_stays_so_that_opening_it_names_it(given: str) -> None:
+    assert storage.expand_patterns([given]) == [given]
