@@ -22,7 +22,7 @@ def sweep(
     corpus: PlaceArgument,
     points: Annotated[int, typer.Option(min=2, help="How many λ from 0 to 1; the configuration's own is added.")] = 11,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    documents: Annotated[int, typer.Option(min=100, help="At most so many documents: a uniform sample.")] = 100_000,
+    documents: Annotated[int, typer.Option(min=100, help="At most about so many: a uniform sample.")] = 100_000,
     pick: Annotated[str | None, typer.Option(help="knee, or quality=NUMBER: the least mean quality.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="The YAML file the pick is written into.")
@@ -40,6 +40,8 @@ def sweep(
     from datamask.study import front, study_terminal
     from datamask.study import sweep as measured
 
+    if pick:
+        measured.wished_quality(pick)
     pool = embedded.load_corpus(corpus, documents, set_ or [])
     lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
     with terminal.progress_line() as line:
@@ -58,7 +60,7 @@ def sweep(
 def ablate(
     corpus: PlaceArgument,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, …: each draws its own documents.")] = 3,
-    documents: Annotated[int, typer.Option(min=100, help="Documents of a seed's pool, at most.")] = 10_000,
+    documents: Annotated[int, typer.Option(min=100, help="Documents of a seed's pool, at most about.")] = 10_000,
     only: Annotated[list[str] | None, typer.Option(help="Only arms with this in their name; several times.")] = None,
     targets: Annotated[
         list[str] | None,
@@ -97,11 +99,9 @@ def write_lamb(path: Path, lamb: float) -> None:
     """
     import io
 
-    from ruamel.yaml.comments import CommentedMap
-
     yaml, settings = _read_yaml(path)
     if "select" not in settings:
-        settings["select"] = CommentedMap()
+        settings["select"] = {}
     settings["select"]["lamb"] = lamb
     stream = io.StringIO()
     yaml.dump(settings, stream)
@@ -111,10 +111,10 @@ def write_lamb(path: Path, lamb: float) -> None:
 
 def _read_yaml(path: Path) -> tuple[Any, Any]:
     from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
 
     load_config(path)  # one clear message for everything that may be wrong with it
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
-    return yaml, yaml.load(path.read_text(encoding="utf-8")) or CommentedMap()
+    text = path.read_text(encoding="utf-8")
+    return yaml, yaml.load(text) or yaml.load(f"{text.rstrip()}\nselect:\n  lamb: 0.5\n")  # whose comments stay

@@ -128,8 +128,9 @@ def share_chart(front: Sweep, column: str) -> charts.Chart:
 
 def render(front: Sweep) -> str:
     """The sweep's page."""
-    first = front.points[0]
-    columns = list(first.effective)
+    columns = list(front.points[0].effective)
+    fewest, most = (end(point.documents for point in front.points) for end in (min, max))
+    documents = count(most) if fewest == most else f"{count(fewest)} to {count(most)}"
     balance = Figure(
         "front",
         front_chart(front),
@@ -149,7 +150,7 @@ def render(front: Sweep) -> str:
     )
     sampled = "" if front.share >= 1 else f" (a {percent(front.share)} sample of the corpus)"
     lead = (
-        f"{len(front.points)} selections of {count(first.documents)} from {count(front.size)} candidates{sampled}, "
+        f"{len(front.points)} selections of {documents} from {count(front.size)} candidates{sampled}, "
         f"by {front.solver} on {front.algorithm}. The knee is at λ = {knee.lamb:g}; the configuration has λ = {front.chosen:g}."
     )
     sections = [

@@ -209,13 +209,13 @@ def _random_terms(corpus: Embedded, problem: Problem) -> tuple[float, float]:
     return _terms(corpus, problem.objective.evaluate(torch.from_numpy(mask)).terms)
 
 
-def pick_point(front: Sweep, wish: str) -> Point:
-    """The point a wish names: "knee", or "quality=0.9": the most diverse whose mean quality is at least that.
+def wished_quality(wish: str) -> float | None:
+    """The least mean quality that a wish such as "quality=0.9" names; None for "knee".
 
-    :raises ConfigError: another wish, or a quality no point reaches; says which there are.
+    :raises ConfigError: another wish; says which there are.
     """
     if wish == "knee":
-        return front.points[front.knee]
+        return None
     name, equals, value = wish.partition("=")
     try:
         least = float(value)
@@ -223,6 +223,17 @@ def pick_point(front: Sweep, wish: str) -> Point:
         least = float("nan")
     if name.strip() != "quality" or not equals or not np.isfinite(least):
         raise ConfigError(f"--pick {wish}: valid are knee, or quality=NUMBER, the least mean quality, e.g. quality=0.9")
+    return least
+
+
+def pick_point(front: Sweep, wish: str) -> Point:
+    """The point a wish names: "knee", or "quality=0.9": the most diverse whose mean quality is at least that.
+
+    :raises ConfigError: see `wished_quality`; or a quality no point reaches.
+    """
+    least = wished_quality(wish)
+    if least is None:
+        return front.points[front.knee]
     found = [point for point in front.points if point.mean_quality >= least]
     if not found:
         best = max(point.mean_quality for point in front.points)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from datamask.cli import main
 from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded, load_corpus
@@ -154,8 +156,30 @@ def test_the_pick_is_written_into_a_configuration_with_its_comments(tmp_path: Pa
     path.write_text("# only this\ncorpus:\n  input: [a]\n")
     write_lamb(path, 0.3)
     assert load_config(path).select.lamb == 0.3 and path.read_text().startswith("# only this")
+    path.write_text("# select:\n#   lamb: 0.1\n")
+    write_lamb(path, 0.3)
+    assert path.read_text() == "# select:\n#   lamb: 0.1\nselect:\n  lamb: 0.3\n"
     path.write_text("select: 3\n")
     with pytest.raises(ConfigError):
         write_lamb(path, 0.3)
     with pytest.raises(ConfigError, match="cannot read"):
         write_lamb(tmp_path / "none.yaml", 0.3)
+
+
+def test_the_page_says_how_many_documents_selections_of_a_budget_of_tokens_hold(swept: tuple[Embedded, Sweep]) -> None:
+    front = swept[1]
+    points = [replace(point, documents=113 + 50 * place) for place, point in enumerate(front.points)]
+    assert "selections of 113 to 363 from" in front_page.render(replace(front, points=tuple(points)))
+    points = [replace(point, documents=113) for point in points]
+    assert "selections of 113 from" in front_page.render(replace(front, points=tuple(points)))
+
+
+def test_a_wrong_pick_is_refused_before_anything_is_solved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    all_files, config, _ = corpus(tmp_path)
+    record(str(tmp_path / "work"), all_files, config)
+    monkeypatch.setattr("datamask.report.embedded.load_corpus", lambda *_: pytest.fail("the corpus was read"))
+    with pytest.raises(SystemExit):
+        main(["sweep", str(tmp_path), "--pick", "best"])
+    assert "valid are knee, or quality=NUMBER" in capsys.readouterr().err
