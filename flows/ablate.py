@@ -32,7 +32,7 @@ def ablate(
     Args:
         output: The output folder of a curation.
         seeds: Seeds 0, 1, …: each draws its own documents.
-        documents: Documents of a seed's pool, at most.
+        documents: Documents of a seed's pool, at most about.
         only: Only arms with one of these words in their name; empty: all.
         targets: Files of texts from outside the pool, on which the coder judges every arm; patterns too; empty: none.
     """

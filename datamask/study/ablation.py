@@ -69,7 +69,8 @@ class Ablation:
     algorithm: str
     lamb: float
     documents: int  # candidates of a seed's pool
-    budget: float  # documents, or tokens, of a selection
+    budget: float  # of a selection, in tokens or documents
+    in_tokens: bool
     share: float  # of the corpus's candidates that a seed's pool holds
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
@@ -141,7 +142,7 @@ def ablate(
     :param only: parts of the names of the arms wanted; all by default.
     :param targets: texts from outside the pool; given any, the coder (`datamask.study`) reads every arm's choice and
         DRAWS random ones, all cut to the bytes of the smallest, and says what the targets cost after each.
-    :raises ConfigError: `only` names no arm, or no seeds.
+    :raises ConfigError: `only` names no arm, or random alone to be judged; or no seeds.
     :raises InputError: more than half of a target stands in the pool.
     """
     if not seeds:
@@ -151,11 +152,13 @@ def ablate(
     done: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
     for seed in seeds:
         pool = load(seed)
-        judge = SelectionJudge(pool, pool.settings(seed=seed))
         arms = [arm for arm in standard_arms(pool) if not only or any(part in arm.name for part in only)]
         if not arms:
             names = ", ".join(arm.name for arm in standard_arms(pool))
             raise ConfigError(f"--only {' '.join(only)} names no arm; the arms are: {names}")
+        if targets and all(arm.name == RANDOM for arm in arms):
+            raise ConfigError("targets judge arms against random choices; name an arm beside random in --only")
+        judge = SelectionJudge(pool, pool.settings(seed=seed))
         choices: dict[str, npt.NDArray[Any]] = {}
         for arm in arms:
             if arm.name in refused:
@@ -176,13 +179,15 @@ def ablate(
     for name, values in found.items():
         rows.append(Row(name, {column: statistics.interval([each[column] for each in values]) for column in values[0]}))
     rows += [Row(name, {}, why) for name, why in refused.items()]
-    judged, limit = _judge(done, targets, set(refused), progress) if targets else (None, 0)
+    judged_arms = set(found) - {RANDOM} - set(refused)
+    judged, limit = _judge(done, targets, set(refused), progress) if targets and judged_arms else (None, 0)
     return Ablation(
         name=pool.config.release.name,
         algorithm=judge.settings.metric,
         lamb=judge.settings.lamb,
         documents=len(pool),
         budget=judge.size,
+        in_tokens=judge.settings.in_tokens,
         share=pool.share,
         seeds=tuple(seeds),
         rows=tuple(rows),

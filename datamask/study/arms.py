@@ -77,7 +77,7 @@ def lead(found: Ablation) -> str:
     """What was compared with what."""
     seeds = ", ".join(str(seed) for seed in found.seeds)
     return (
-        f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)}, the configuration's own "
+        f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)} {'tokens' if found.in_tokens else 'documents'}, the configuration's own "
         f"setting is {found.algorithm} at λ = {found.lamb:g}; means over seeds {seeds}"
         + (f" with 95 % intervals (Student's t). {_seeds(found)}" if len(found.seeds) > 1 else ".")
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datamask.config import load_config
 from datamask.errors import ConfigError
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.stages import record
@@ -146,3 +147,24 @@ def test_a_document_taken_twice_counts_twice(embedded: Embedded) -> None:
     assert point.documents == pytest.approx(measured["documents"], abs=5)
     assert point.mean_quality == pytest.approx(np.repeat(twice.quality, chosen).mean(), abs=0.02)
     assert point.length_ratio == pytest.approx(np.repeat(twice.tokens, chosen).mean() / twice.tokens.mean(), rel=0.05)
+
+
+def test_a_wrong_name_of_an_arm_is_refused_before_anything_is_solved(
+    embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datamask.study.ablation.SelectionJudge", lambda *_: pytest.fail("problems were solved"))
+    with pytest.raises(ConfigError, match="--only nosuch names no arm"):
+        ablate(lambda seed: embedded, [0], ["nosuch"])
+
+
+def test_the_budget_is_said_in_its_unit(table: Ablation) -> None:
+    assert f"a budget of {table.budget:,.0f} documents, the configuration's" in page.lead(table)
+    assert "a budget of 75,370 tokens, the" in page.lead(replace(table, budget=75_370.0, in_tokens=True))
+
+
+def test_nothing_is_judged_where_no_arm_beside_random_is_there(embedded: Embedded) -> None:
+    with pytest.raises(ConfigError, match="name an arm beside random in --only"):
+        ablate(lambda seed: embedded, [0], ["random"], [TARGET])
+    config = load_config(None, ["select.token_ratio=0.1"], embedded.config.model_dump(mode="json"))
+    found = ablate(lambda seed: replace(embedded, config=config), [0], ["semdedup"], [TARGET])
+    assert found.judged is None and "cannot hold a budget in tokens" in found.rows[0].refused
