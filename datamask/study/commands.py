@@ -39,7 +39,7 @@ def judge(
     size: Annotated[str, typer.Option(help="Of the network: tiny, small (two cores), large (a GPU).")] = "small",
     network_pools: Annotated[int | None, typer.Option(min=1, help="Pools the network reads; all by default.")] = None,
     device: Annotated[str, typer.Option(help="Of the network: auto, cpu, cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of pools, draws, items and the network.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of pools, draws, items and the network.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.")] = None,
     as_json: JsonOption = False,
@@ -143,7 +143,9 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         try:
             Select.model_validate(changes)
         except ValidationError as error:
-            raise ConfigError(f"--arm {text!r}: {error.errors()[0]['msg']}") from error
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"--arm {text!r}: {place}: {first['msg']}") from error
         found[name] = changes
     return found
 

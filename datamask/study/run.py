@@ -159,7 +159,8 @@ def run_study(
 
 
 def check_settings(settings: Settings) -> None:
-    """:raises ConfigError: settings that no study can be made with."""
+    """:raises ConfigError: settings that no study can be made with, or a device that is not there."""
+    from datamask.devices import pick_device
     from datamask.study.network import SIZES
 
     valid = (*CHEAP, "network")
@@ -173,6 +174,8 @@ def check_settings(settings: Settings) -> None:
         raise ConfigError(f"--draws {settings.draws}: at least 8, or the spread of random choices is not known")
     if settings.pools < 1:
         raise ConfigError(f"--pools {settings.pools}: at least 1")
+    if "network" in settings.judges:
+        pick_device(settings.device)
 
 
 def _hold_out(

@@ -148,6 +148,9 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
         (["--targets", "T", "--arm", "x"], "write NAME=setting=value"),
         (["--targets", "T", "--arm", "x=lam=1"], "no setting 'lam'"),
         (["--targets", "T", "--arm", "x=lamb=7"], "less than or equal to 1"),
+        (["--targets", "T", "--arm", "x=seed=1,lamb=7"], "lamb: Input should be less than or equal to 1"),
+        (["--targets", "T", "--seed", "-1"], "greater than or equal to 0"),
+        (["--targets", "."], "a file is expected there"),
         (["--targets", "T", "--arm", "random=lamb=1"], "there is an arm 'random' already"),
     ],
 )
@@ -162,6 +165,16 @@ def test_too_many_bytes_are_refused_before_anything_is_chosen(out, target, capsy
     monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
     assert run("judge", out, "--targets", target, "--bytes", "90000000") == 3
     assert "more than any choice within the budget of default can hold" in capsys.readouterr().err
+
+
+def test_a_device_of_the_network_that_is_not_there_is_refused_before_anything_is_chosen(
+    out, target, capsys, monkeypatch
+):
+    from datamask.study import run as module
+
+    monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
+    assert run("judge", out, "--targets", target, "--judge", "network", "--device", "tpu") == 2
+    assert "unknown device 'tpu'; valid: auto, cpu, cuda" in capsys.readouterr().err
 
 
 def test_a_target_that_stands_in_the_pool_is_found_and_named(out, tmp_path, capsys):
