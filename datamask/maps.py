@@ -171,10 +171,8 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
 
 def remove_folder(folder: str) -> None:
     """Removes a folder with all it holds, if it is there and nobody else removes it meanwhile."""
-    fs, path = storage.filesystem(folder)
-    if storage.exists(folder):
-        with contextlib.suppress(FileNotFoundError), storage.storage_errors(folder, "remove"):
-            fs.rm(path, recursive=True)
+    with contextlib.suppress(FileNotFoundError):
+        storage.remove(folder)
 
 
 # ---------------------------------------------------------------- files between rounds

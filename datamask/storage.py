@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -448,15 +449,23 @@ def list_names(folder: str) -> list[str]:
     return [entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
 
+def remove(url: str) -> None:
+    """Removes a file, or a folder with all it holds. Of a store fsspec would take the signs of a pattern as one.
+
+    :raises StorageError: it may not be removed. :raises MissingFileError: it is not there.
+    """
+    fs, path = filesystem(url)
+    with storage_errors(url, "remove"):
+        fs.rm(glob.escape(path) if is_remote(url) else path, recursive=True)
+
+
 def remove_others(folder: str, names: Iterable[str]) -> None:
     """Removes all files of a folder but these. In a local folder, files stay that were touched within a day."""
     kept = set(names)
     if is_remote(folder):
-        fs, path = filesystem(folder)
-        with storage_errors(folder, "remove"), contextlib.suppress(FileNotFoundError):
-            for found in fs.ls(path, detail=False):
-                if found.rsplit("/", 1)[-1] not in kept:
-                    fs.rm(found)
+        for name in set(list_names(folder)) - kept:
+            with contextlib.suppress(FileNotFoundError):
+                remove(join(folder, name))
         return
     oldest = time.time() - LEFTOVER_SECONDS
     with contextlib.suppress(FileNotFoundError):

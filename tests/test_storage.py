@@ -125,6 +125,15 @@ def test_json_is_checked(tmp_path: Path) -> None:
             storage.read_json(url)
 
 
+def test_what_is_removed_of_a_store_is_a_name_and_no_pattern() -> None:
+    for name in ("out[1]", "out1"):
+        storage.write_content(f"memory://{name}/work/f", "")
+    storage.remove("memory://out[1]/work")
+    assert not storage.exists("memory://out[1]/work/f") and storage.exists("memory://out1/work/f")
+    with pytest.raises(MissingFileError, match="cannot remove"):
+        storage.remove("memory://out[1]/work")
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
     for call in (storage.read_json, storage.open_input, storage.sha256, storage.read_table):

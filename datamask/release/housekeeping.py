@@ -168,9 +168,7 @@ def remove(out: str, releases: int = 1) -> Unneeded:
     with nobody_running(out), one_publisher(out):
         found = unneeded(out, releases)
         for path in found.paths:
-            fs, inside = storage.filesystem(path)
-            with storage.storage_errors(path, "remove"):
-                fs.rm(inside)
+            storage.remove(path)
         _remove_empty(found.out)
         for version in found.releases:
             remove_release(found.out, version)

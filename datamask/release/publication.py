@@ -129,10 +129,8 @@ def _copy(source: str, target: str, files: Sequence[str]) -> None:
 def _clear_staging(staged: Staged) -> None:
     folder = storage.join(staged.out, "work", "staging", staged.key)
     for url in (folder, f"{folder}.json"):
-        fs, path = storage.filesystem(url)
-        if storage.exists(url):
-            with storage.storage_errors(url, "remove"):
-                fs.rm(path, recursive=True)
+        with contextlib.suppress(FileNotFoundError):
+            storage.remove(url)
 
 
 def _prune(out: str, keep: int, held: set[str | None]) -> None:
@@ -147,14 +145,14 @@ def remove_release(out: str, version: str) -> None:
     :raises StorageError: it may not be removed.
     """
     path = version_path(out, version)
-    fs, inside = storage.filesystem(path)
+    if storage.is_remote(out):
+        storage.remove(storage.join(path, MANIFEST))
+        storage.remove(path)
+        return
     with storage.storage_errors(path, "remove"):
-        if storage.is_remote(out):
-            fs.rm(f"{inside}/{MANIFEST}")
-            fs.rm(inside, recursive=True)
-        else:
-            hidden = Path(inside).with_name(f".{version}.pruned")
-            shutil.rmtree(Path(inside).rename(hidden))
+        inside = Path(storage.filesystem(path)[1])
+        hidden = inside.with_name(f".{version}.pruned")
+        shutil.rmtree(inside.rename(hidden))
 
 
 # ---------------------------------------------------------------- one at a time

@@ -96,7 +96,7 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
         if file.read() == manifest:
             pushed.skipped = [*files, MANIFEST]
             return pushed
-        _remove(target_manifest)
+        storage.remove(target_manifest)
         pushed.removed.append(MANIFEST)
     there = file_sizes(url)
     journal, unnoted = _read_journal(url), 0
@@ -117,13 +117,13 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
         sent(path, item["bytes"])
     for path in sorted(there.keys() - files.keys()):
         if path.startswith(MANAGED):
-            _remove(storage.join(url, path))
+            storage.remove(storage.join(url, path))
             pushed.removed.append(path)
     storage.write_content(target_manifest, manifest)
     pushed.uploaded.append(MANIFEST)
     pushed.bytes += len(manifest)
     with contextlib.suppress(FileNotFoundError):
-        _remove(storage.join(url, JOURNAL))
+        storage.remove(storage.join(url, JOURNAL))
     return pushed
 
 
@@ -157,12 +157,6 @@ def _upload(release: ReleaseFolder, path: str, target: str, sha256: str) -> None
 def _read(file: Any, url: str) -> bytes:
     with storage_errors(url):
         return bytes(file.read(1 << 22))
-
-
-def _remove(url: str) -> None:
-    fs, path = storage.filesystem(url)
-    with storage_errors(url, "remove"):
-        fs.rm_file(path)
 
 
 # ---------------------------------------------------------------- the hub
