@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.corpus.text_files import json_objects, read_text_file
 from datamask.corpus.web_addresses import domains_of, normalise_addresses
-from datamask.errors import InputError
+from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.filter.signatures import SCHEMA as SIGNATURES
 from datamask.filter.signatures import sample_bound, sign_texts
 from datamask.text.text_hashes import text_hashes
@@ -187,8 +187,10 @@ def is_pending(out: str) -> bool:
 
 def read_done(out: str) -> dict[str, Any]:
     """What `mark_done` noted last; {}: nothing."""
-    path = storage.join(out, FOLDER, DONE)
-    return dict(storage.read_json(path)) if storage.exists(path) else {}
+    try:
+        return dict(storage.read_json(storage.join(out, FOLDER, DONE)))
+    except (MissingFileError, DamagedFileError):
+        return {}
 
 
 def mark_done(out: str, version: str) -> None:
@@ -201,14 +203,23 @@ def mark_done(out: str, version: str) -> None:
 
 
 def load_requests(work: str) -> Requests | None:
-    """What an output folder's record says; None: nothing is to be forgotten. work: its work folder."""
+    """What an output folder's record says; None: nothing is to be forgotten. work: its work folder.
+
+    :raises DamagedFileError: a file of it was changed.
+    """
     names = tuple(record_files(work))
     return _loaded(folder_of(work), names) if names else None
 
 
 @lru_cache(maxsize=2)
 def _loaded(folder: str, names: tuple[str, ...]) -> Requests:
-    tables = [storage.read_table(storage.join(folder, name)) for name in names]
+    try:
+        tables = [storage.read_table(storage.join(folder, name)) for name in names]
+    except DamagedFileError as error:
+        raise DamagedFileError(
+            f"{str(error).partition('; remove')[0]}; what it names would come back without it: put a copy of it back, "
+            "or remove it and give its lists to datamask forget again"
+        ) from error
     return Requests(storage.key("forgotten", list(names)), pa.concat_tables(tables).combine_chunks())
 
 

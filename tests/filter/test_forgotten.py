@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from datamask.corpus.web_addresses import domains_of, normalise_addresses, normalise_host
-from datamask.errors import InputError
+from datamask.errors import DamagedFileError, InputError
 from datamask.filter import forgotten
 from datamask.filter.forgotten import Entry, load_requests, read_list, record_entries
 from datamask.filter.signatures import sign_texts
@@ -153,3 +153,14 @@ def test_the_same_list_twice_is_one_and_order_does_not_matter(tmp_path):
     assert not forgotten.is_pending(str(tmp_path))
     record_entries(str(tmp_path), [Entry("domains", "c.org", "l", 1)])
     assert forgotten.is_pending(str(tmp_path))
+
+
+def test_a_damaged_record_is_not_to_be_removed_and_a_damaged_note_is_none(tmp_path):
+    record_entries(str(tmp_path), [Entry("domains", "a.org", "l", 1)])
+    forgotten.mark_done(str(tmp_path), "0001")
+    (tmp_path / "forgotten" / "done.json").write_text("")
+    assert forgotten.is_pending(str(tmp_path))
+    [record] = (tmp_path / "forgotten").glob("*.parquet")
+    record.write_bytes(record.read_bytes()[:-20])
+    with pytest.raises(DamagedFileError, match=f"^{record}: damaged .*: put a copy of it back, or remove it and give"):
+        forgotten.load_requests(str(tmp_path / "work"))
