@@ -19,7 +19,7 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan
-from datamask.errors import ConfigError, InputError, StorageError, nearest
+from datamask.errors import ConfigError, DamagedFileError, InputError, MissingFileError, StorageError, nearest
 from datamask.filter.forgotten import load_requests
 from datamask.pipeline import STAGES
 from datamask.release.holding import forgotten_rows, inputs_with_keys, mark_clean, work_files
@@ -97,8 +97,7 @@ def survey(out: str) -> Survey:
     work = storage.join(out, "work")
     if not versions and not storage.exists(work):
         raise InputError(f"{out}: neither releases/ nor work/ is there; give the --output folder of a run")
-    record = storage.join(work, RECORD)
-    last: Mapping[str, Any] = storage.read_json(record) if storage.exists(record) else {}
+    last = _last_run(work)
     latest = latest_version(out)
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
     there = latest is not None and latest in versions
@@ -148,15 +147,27 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
         manifest = release_at(out, version).manifest()
         needed |= {*_KEY.findall(json.dumps(manifest))}.union(*(keys for _, keys in inputs_with_keys(manifest)))
     work = storage.join(out, "work")
-    record = storage.join(work, RECORD)
-    if storage.exists(record):
-        needed |= {*_KEY.findall(json.dumps(storage.read_json(record)))}
+    needed |= {*_KEY.findall(json.dumps(_last_run(work)))}
     sizes = _sizes(work)
     gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
     gone |= _parts(work, sizes, gone)
-    if requests and latest:
+    if requests and latest in versions:
         gone |= {path: sizes[path] for path in work_files(release_at(out, latest).manifest(), work, sizes)}
     return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)), holding)
+
+
+def _last_run(work: str) -> Mapping[str, Any]:
+    """What `stages.record` wrote; {}: nothing.
+
+    :raises DamagedFileError: it cannot be read.
+    """
+    try:
+        found: Mapping[str, Any] = storage.read_json(storage.join(work, RECORD))
+    except MissingFileError:
+        return {}
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; run `datamask curate` again to renew it") from error
+    return found
 
 
 def remove(out: str, releases: int = 1) -> Unneeded:

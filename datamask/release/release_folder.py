@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile
-from datamask.errors import DamagedFileError, DatamaskError, InputError, one_line
+from datamask.errors import DamagedFileError, DatamaskError, InputError, StorageError, one_line
 from datamask.release.manifest import read_manifest
 from datamask.release.merge import SCHEMAS
 
@@ -219,7 +219,9 @@ def latest_version(out: str) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFileError(f"{pointer} points at no release ({one_line(error)}); curate again") from error
+        raise DamagedFileError(
+            f"{pointer} points at no release ({one_line(error)}); remove it and curate again"
+        ) from error
     return named if isinstance(named, str) and _VERSION.fullmatch(named) else None
 
 
@@ -233,7 +235,14 @@ def point_latest(out: str, version: str) -> None:
     temporary = link.with_name(f".latest.{version}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(f"releases/{version}", target_is_directory=True)
-    temporary.replace(link)
+    try:
+        temporary.replace(link)
+    except IsADirectoryError as error:
+        temporary.unlink()
+        raise StorageError(
+            f"{pointer}: a folder, where a link to the newest release belongs, as a copy that follows links makes it; "
+            f"remove it and run again: {version} is published"
+        ) from error
 
 
 def release_versions(out: str) -> list[ReleaseFolder]:

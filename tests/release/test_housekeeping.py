@@ -11,11 +11,12 @@ import pytest
 from datamask import cli, storage
 from datamask.config import Config
 from datamask.corpus.plan import Part, Plan, Shard
-from datamask.errors import ConfigError, InputError, StorageError
+from datamask.errors import ConfigError, DamagedFileError, InputError, StorageError
+from datamask.filter.forgotten import Entry, record_entries
 from datamask.release import housekeeping
 from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
 from datamask.release.publication import one_exporter, running
-from datamask.release.release_folder import latest_version, list_versions
+from datamask.release.release_folder import latest_version, list_versions, point_latest
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
 from tests.release.made import released, settings
@@ -161,6 +162,29 @@ def test_survey_and_its_commands(two, tmp_path, monkeypatch, capsys):
     assert run("trends", "--to", page)["page"] == page and storage.exists(page)
     with pytest.raises(InputError, match="neither releases/ nor work/"):
         survey(f"{out}/none")
+
+
+def test_a_folder_in_place_of_latest_is_named_with_what_to_do(two):
+    out, first, second = two
+    latest = Path(out, "latest")
+    latest.unlink()
+    shutil.copytree(first.path, latest)
+    with pytest.raises(StorageError, match=f"^{latest}: a folder, where a link .*; remove it and run again"):
+        point_latest(out, second.version)
+    shutil.rmtree(latest)
+    point_latest(out, second.version)
+    assert latest_version(out) == second.version and not list(Path(out).glob(".latest*"))
+
+
+def test_survey_and_clean_tell_what_is_gone_or_damaged(two):
+    out, _, second = two
+    record_entries(out, [Entry("domains", "a.org", "l", 1)])
+    shutil.rmtree(second.path)
+    assert survey(out).warnings == (f"latest points at {second.version}, which is not there",)
+    storage.write_content(f"{out}/work/shards.json", "")
+    for look in (survey, unneeded):
+        with pytest.raises(DamagedFileError, match=f"^{out}/work/shards.json: not valid JSON .*curate` again to renew"):
+            look(out)
 
 
 def test_nothing_goes_before_there_is_a_release(two):
