@@ -118,7 +118,8 @@ def _matrix(batch: pa.RecordBatch, shard: Shard, ref: EncoderRef) -> np.ndarray:
     if short.any() or len(np.unique(sizes)) > 1:
         raise ModelError(
             f"{where} holds embeddings of {min(sizes)} to {max(sizes)} numbers (−1: null), encoder.dimensions is "
-            f"{ref.dimensions}; too short for {_named(batch, short)}. Give every document one of the same size"
+            f"{ref.dimensions}; too short for {_named(batch, short)}. Give every document one of the same size, "
+            "and set encoder.dimensions to that size or less"
         )
     flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
     vectors = flat.reshape(len(column), -1)[:, : ref.dimensions]

@@ -209,6 +209,7 @@ def test_embeddings_of_the_corpus_are_used(make_corpus: Make) -> None:
     ("column", "message"),
     [
         (pa.array([[1.0] * 63] * 3), r"too short for 3 documents: doc-0 \(chunk_id 0\), doc-1"),
+        (pa.array([[1.0] * 63] * 3), "embeddings of 63 to 63 numbers .* set encoder.dimensions to that size or less"),
         (pa.array([[1.0] * 64, None, [1.0] * 64]), "chunk_id 1"),
         (
             pa.array([[1.0] * 64, [float("nan")] * 64, [1.0] * 64]),
