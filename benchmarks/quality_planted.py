@@ -27,6 +27,7 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
         "shuffled words": shuffled,
         "mojibake (UTF-8 as cp1252)": lambda text: text.encode().decode("cp1252", "replace"),
         "mojibake (UTF-8 as Latin-1)": lambda text: text.encode().decode("latin-1"),
+        "hashtags": lambda text: " ".join(f"#{word.strip('.,;:!?()')}" for word in generator.choices(vocabulary, k=80)),
         "upper case": str.upper,
         "doubled text": lambda text: f"{text}\n\n{text}",
         "each sentence twice": lambda text: " ".join(f"{part}. {part}." for part in text.split(". ")),

@@ -19,7 +19,7 @@ from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, UPPER, tables
 
-CONTENT_VERSION = 15  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 16  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there

@@ -34,7 +34,7 @@ LETTERS = 3  # of a word's end and the next one's beginning: how words join wher
 # What a code point means beyond its kind.
 PLAIN, BROKEN, CODE, BAR, QUOTE = range(5)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
-_CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
+_CODE = "{}[]()=;_\\&+^~`"  # no "*" and "#", which begin items of lists and hashtags
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
 _QUOTES = "«»‹›"
 

@@ -316,6 +316,7 @@ MARKED = {  # prose with more than a twentieth of braces, brackets, rules
     "quotations": "".join(f"> {line}\n>> {line}\n" for line in PROSE.split(". ")),
     "an archive list": "\n".join(f"{name} 20{n:02} ({n})" for n in range(12) for name in ("March", "April", "May")),
     "a table": "\n".join(f"| {n} | apples (red) | [{n * 3}] |" for n in range(20)),
+    "hashtags": " ".join(f"#{word}" for word in PROSE.replace(".", "").split()),
     "links": " ".join(f"http://www.example.com/a_{n}/b.php?id={n}&c=({n})#top" for n in range(20)),
 }
 
