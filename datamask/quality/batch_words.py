@@ -163,9 +163,14 @@ def find_tokens(points, table, ends, found, counts, marks):  # type: ignore[no-u
             hashes[token] = heads[token] = tails[token] = mix_hash(total)
             if size > wt.LETTERS:
                 heads[token] = mix_hash(head)
-                total, power = np.uint64(0), np.uint64(1)
-                for place in range(at - wt.LETTERS, at):
-                    total, power = hashed(folded(table[points[place]]), total, power)
+                total, power, size = np.uint64(0), np.uint64(1), wt.LETTERS
+                tail = at
+                while size:
+                    tail -= 1
+                    size -= folded(table[points[tail]]) != 0
+                for place in range(tail, at):
+                    if folded(table[points[place]]):
+                        total, power = hashed(folded(table[points[place]]), total, power)
                 tails[token] = mix_hash(total)
             shouted[token] = capitals > 1 and 2 * capitals > at - start[token]
             open_ = False
@@ -183,8 +188,9 @@ def find_tokens(points, table, ends, found, counts, marks):  # type: ignore[no-u
                 tokens += 1
                 open_, capitals = True, 0
                 total, power, size = np.uint64(0), np.uint64(1), 0
-            total, power = hashed(folded(entry), total, power)
-            size += 1
+            if folded(entry):  # else it is invisible, and the word is the same without it
+                total, power = hashed(folded(entry), total, power)
+                size += 1
             capitals += kind & np.uint64(wt.UPPER) != 0
             if size == wt.LETTERS:
                 head = total

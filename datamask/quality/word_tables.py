@@ -44,7 +44,7 @@ class WordTables:
     """Each indexed by code point."""
 
     kinds: np.ndarray  # (0x110000,) uint8
-    folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to
+    folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to, 0 what is invisible
     meaning: np.ndarray  # (0x110000,) uint8
     script: np.ndarray  # (0x110000,) uint8: of a letter, its place in `scripts`; else 0
     scripts: tuple[str, ...]  # names of scripts, the first empty
@@ -74,7 +74,7 @@ def tables() -> WordTables:
     ):  # fmt: skip
         kinds[: ch.LAST][points] |= flag
     folded[: ch.LAST][number] = 48
-    folded[: ch.LAST][joiner] = 39
+    folded[: ch.LAST][joiner] = np.where(category[joiner] == "Cf", 0, 39)
     folded[: ch.LAST][upper] = small_letters()[upper]
     names = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}

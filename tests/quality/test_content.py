@@ -200,6 +200,12 @@ def test_junk_falls_below_what_it_is_made_of(model: pool.PoolModel) -> None:
             assert roc_auc_score(np.r_[np.ones(40), np.zeros(40)], np.r_[good, bad]) > 0.95, (name, kind)
 
 
+def test_what_is_invisible_changes_no_word(model: pool.PoolModel) -> None:
+    text = grammar(0, random.Random(9), 10)
+    hidden = [text.replace("a", f"a{mark}") for mark in "\u00ad\u200b\u2060"]
+    assert len(set(score(model, [text, *hidden], "xa").tolist())) == 1
+
+
 def test_a_menu_in_front_of_a_text_is_seen_though_most_of_it_is_in_order(model: pool.PoolModel) -> None:
     """Words in no order, for a third of the text, without a mark or a capital that would tell them otherwise."""
     generator = random.Random(8)

@@ -70,17 +70,14 @@ def test_tokens(texts: list[str]) -> None:
     assert words.kinds.tolist() == [kinds[start] for start, _ in tokens]
     assert words.marks.tolist() == [at for at, char in enumerate(joined) if char in "<&"]
     assert words.first.tolist()[:-1] == [sum(token[0] < start for token in tokens) for start in words.starts]
+    spelled = [[folded for at in range(*token) if (folded := int(table.folded[ord(joined[at])]))] for token in tokens]
     for part, cut in (
-        (words.hashes, lambda start, end: (start, end)),
-        (words.heads, lambda start, end: (start, min(end, start + w.LETTERS))),
-        (words.tails, lambda start, end: (max(start, end - w.LETTERS), end)),
+        (words.hashes, slice(None)),
+        (words.heads, slice(w.LETTERS)),
+        (words.tails, slice(-w.LETTERS, None)),
     ):
-        for token, found in zip(tokens, part.tolist(), strict=True):
-            start, end = cut(*token)
-            terms = (
-                (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(int(BASE), at - start, 1 << 64)
-                for at in range(start, end)
-            )
+        for letters, found in zip(spelled, part.tolist(), strict=True):
+            terms = ((folded + 0x51ED270B) * pow(int(BASE), at, 1 << 64) for at, folded in enumerate(letters[cut]))
             assert mix_hash(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
 
 
