@@ -17,6 +17,7 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
     out."""
     vocabulary = [word for text in texts for word in pieces(text, language)]
     joint = "" if language in UNSPACED else " "
+    letters = [char for text in texts for char in text if char.isalpha() and char == char.lower()]
 
     def shuffled(text: str) -> str:
         words = pieces(text, language)
@@ -27,7 +28,11 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
         "shuffled words": shuffled,
         "mojibake (UTF-8 as cp1252)": lambda text: text.encode().decode("cp1252", "replace"),
         "mojibake (UTF-8 as Latin-1)": lambda text: text.encode().decode("latin-1"),
-        "hashtags": lambda text: " ".join(f"#{word.strip('.,;:!?()')}" for word in generator.choices(vocabulary, k=80)),
+        "letters lost": lambda text: "".join(c for c in text if not (c.isalpha() and generator.random() < 0.08)),
+        "letters replaced": lambda text: "".join(
+            generator.choice(letters) if c.isalpha() and generator.random() < 0.08 else c for c in text
+        ),
+        "hashtags": lambda text: " ".join(f"#{w.strip('.,;:!?()')}" for w in generator.choices(vocabulary, k=80)),
         "upper case": str.upper,
         "doubled text": lambda text: f"{text}\n\n{text}",
         "each sentence twice": lambda text: " ".join(f"{part}. {part}." for part in text.split(". ")),

@@ -33,13 +33,14 @@ MEASURES = (
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
     "adverts",  # share of words that hardly stand but in spam: drugs, bets, fakes, sex
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
+    "unknown",  # share of words that the pool does not know and the text says once: terms come again, misprints differ
     "prose",  # share of words among function words and few capitals, of those in no figures
     "glued",  # of source code, the share of words and marks with no white space before them
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
 # what needs no pool, and is a share
 PLAIN = ("sentences", "figures", "upper_case", "repeated", "tags", "broken", "bars", "code")
-FREE_WORDS = 20  # words of a text need be in no sentences and no prose, and may be in figures: a title, a head, a date
+FREE_WORDS = 20  # words of a text are let off by sentences, prose, figures and unknown words: a title, a head, a date
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
@@ -81,6 +82,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     # have an order that is no more usual there than a shuffled one.
     unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
     found["order"][unsaid & is_code] = np.nan
+    found["unknown"][is_code] = np.nan
     glued = share(words.count(~words.parted), np.diff(words.first))
     found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
@@ -168,6 +170,8 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     """
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
+    spelled = words.is_word & ~words.figures & (words.kinds & (DIGIT | UPPER) == 0)  # names are unknown everywhere
+    plain, unknown = words.count(spelled), single_words(words, np.flatnonzero(spelled & (known == 0)))
     bars = tables().meaning[words.points[words.start]] == BAR
     known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
@@ -175,10 +179,19 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     reads, menus = prose_and_menus(words, group, pool.languages, listed & LISTS["menus"] != 0)
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
+        "unknown": np.where(plain > 0, unknown / (plain + FREE_WORDS), np.nan),
         "prose": most_of(words.count(reads), words.count(words.is_word & ~words.figures)),
         "menus": share(words.count(menus), number),
         **{kind: share(words.count(listed & LISTS[kind] != 0), number) for kind in ("notices", "adverts")},
     }
+
+
+def single_words(words: BatchWords, places: np.ndarray) -> np.ndarray:
+    """(documents,) how many of these tokens, (n,) places, are words that stand among them once in their document."""
+    document = words.document[places]
+    keys = mix_hash(words.hashes[places] + mix_hash(document.astype(np.uint64)))
+    _, first, times = np.unique(keys, return_index=True, return_counts=True)
+    return np.bincount(document[first[times == 1]], minlength=len(words))
 
 
 def prose_and_menus(

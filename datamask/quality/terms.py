@@ -19,7 +19,6 @@ import numpy as np
 from datamask.quality.language_models import CODE, OTHER
 from datamask.quality.measures import MEASURES
 
-SHARP = 2.0  # of the bend where a distance begins to be a fault
 EVIDENCE = 30.0  # words at which a document counts half
 UNDECIDED = 0.1  # the rank, in its group, of a document too short to judge: undecided is not good
 NOTHING = 2.0  # words at which that rank halves: one of a word or a mark is no text
@@ -30,6 +29,7 @@ ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
 # Of source code compared with what is usual in code, not with none: "|" is an operator.
 USUAL_OF_CODE = ("bars",)
+OF_KNOWN_LANGUAGES = ("order", "unknown")
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
 SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
@@ -45,7 +45,9 @@ class MeasureTerm:
     spread: float  # the least spread of the measure that counts, after its square root is taken where `root`
     said: str  # in an explanation
     root: bool = False  # of shares of rare things, whose spread grows with them
+    relative: float = 0.0  # of the usual value, what the least spread is wider by
     free: float = 0.5  # spreads from the usual that are no fault yet
+    sharp: float = 2.0  # of the bend there
     fixed: bool = False  # compared with 0, not with what is usual: bad in any language
     allowed: float = 0.0  # of the measure beyond what is usual; from there on `spread` counts in any language
 
@@ -61,6 +63,10 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures", allowed=0.28),
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
+    # Where most words come once, as where they have many endings, or in a small sample, it tells less.
+    MeasureTerm(
+        "unknown", "high", 4.0, 0.035, "its words are misspelt or of another language", relative=0.15, free=2, sharp=5
+    ),
     MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     MeasureTerm("broken", "high", 3.5, 0.01, "its characters are broken", root=True, fixed=True),
@@ -96,8 +102,9 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
     median, spread = np.zeros((groups, len(TERMS))), np.zeros((groups, len(TERMS)))
-    least = np.array([term.spread for term in TERMS])
-    fixed, allowed = (np.array([getattr(term, name) for term in TERMS]) for name in ("fixed", "allowed"))
+    narrow, relative, fixed, allowed = (
+        np.array([getattr(term, name) for term in TERMS]) for name in ("spread", "relative", "fixed", "allowed")
+    )
     for one in range(groups):
         mine = values[(group == one) & enough]
         weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
@@ -105,10 +112,11 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
         found = np.where(np.isnan(found), everyone, found)
         low, middle, high = weight * found + (1 - weight) * everyone
         zero = fixed & ~usual_of_code if names[one] == CODE else fixed
+        least = narrow + relative * middle
         median[one] = np.where(zero, 0, middle) + allowed
         spread[one] = np.where(zero | (allowed > 0), least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
-            spread[one, [term.measure == "order" for term in TERMS]] = np.inf
+            spread[one, [term.measure in OF_KNOWN_LANGUAGES for term in TERMS]] = np.inf
     usual = UsualTerms(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
@@ -150,7 +158,7 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.nda
             distance = sure * (term.value(measured) - median) / spread
             distance = -distance if term.fault == "low" else distance
         distance = np.clip(np.nan_to_num(distance, nan=0.0), -GREATEST, GREATEST)
-        found[:, place] = term.weight * np.logaddexp(0, SHARP * (distance - term.free)) / SHARP
+        found[:, place] = term.weight * np.logaddexp(0, term.sharp * (distance - term.free)) / term.sharp
     return found
 
 

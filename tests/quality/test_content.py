@@ -193,6 +193,7 @@ def test_junk_falls_below_what_it_is_made_of(model: pool.PoolModel) -> None:
             "upper": [text.upper() for text in texts],
             "broken": [text.replace("e", "Ã©") for text in texts],
             "html": [text.replace(". ", '.</p></div><div class="a"><p>') for text in texts],
+            "misspelt": ["".join(c if generator.random() > 0.1 else "q" for c in text) for text in texts],
             "the other language": [grammar(1 - language, generator, 10) for _ in range(40)],
         }
         for kind, made in junk.items():
@@ -204,6 +205,17 @@ def test_what_is_invisible_changes_no_word(model: pool.PoolModel) -> None:
     text = grammar(0, random.Random(9), 10)
     hidden = [text.replace("a", f"a{mark}") for mark in "\u00ad\u200b\u2060"]
     assert len(set(score(model, [text, *hidden], "xa").tolist())) == 1
+    assert measured(model, hidden[0])["unknown"] < 0.05
+
+
+def test_names_and_terms_are_no_unknown_words(model: pool.PoolModel) -> None:
+    words = grammar(0, random.Random(10), 10).split()
+    said = {"misprints": "q{}x", "names": "Q{}x", "terms": "qoxq"}
+    found = {}
+    for kind, new in said.items():
+        made = " ".join(f"{word} {new.format('a' * number)}" for number, word in enumerate(words))
+        found[kind] = measured(model, made)["unknown"]
+    assert found["misprints"] > 0.4 and found["names"] < 0.05 and found["terms"] < 0.05
 
 
 def test_a_menu_in_front_of_a_text_is_seen_though_most_of_it_is_in_order(model: pool.PoolModel) -> None:
