@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,19 +76,26 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
     requests = forgotten.load_requests(storage.join(out, "work"))
     assert requests is not None
     schema = corpus_schema([files.shard for files in all_files], settings)
-    found = maps(partial(_named_texts, requests, settings, schema), last, all_files)
+    contents = _contents(last)
+    same = {files.shard.name for files in all_files if contents.get(files.shard.name) == files.shard.fingerprint}
+    found = maps(partial(_named_texts, requests, settings, schema, same), last, all_files)
     forgotten.write_rows(out, [row for _, rows in found for row in rows])
     return sum(named for named, _ in found)
 
 
 def _named_texts(
-    requests: forgotten.Requests, settings: Config, schema: pa.Schema, last: ReleaseFolder, files: ShardFiles
+    requests: forgotten.Requests,
+    settings: Config,
+    schema: pa.Schema,
+    same: Collection[str],
+    last: ReleaseFolder,
+    files: ShardFiles,
 ) -> tuple[int, list[dict[str, Any]]]:
     """How many documents of a shard are named and not forgotten yet, and rows of the record of those named otherwise
-    than by their text. schema: of the corpus."""
+    than by their text. schema: of the corpus. same: the shards whose rows are where the last release has them."""
     hits = named_documents(files, settings, requests, schema)
     there = np.unique(hits["document"])
-    if len(there) and _contents(last).get(files.shard.name) == files.shard.fingerprint:  # else other rows are there
+    if len(there) and files.shard.name in same:
         reasons = last.decisions(files.shard.name, ["reason"])
         there = there[~_are(reasons, "reason", REASON)[there]]
     told = requests.told(hits["entry"])

@@ -163,11 +163,11 @@ def find_tokens(points, table, ends, found, counts, marks):  # type: ignore[no-u
             hashes[token] = heads[token] = tails[token] = mix_hash(total)
             if size > wt.LETTERS:
                 heads[token] = mix_hash(head)
-                total, power, size = np.uint64(0), np.uint64(1), wt.LETTERS
-                tail = at
-                while size:
+                total, power = np.uint64(0), np.uint64(1)
+                tail, left = at, wt.LETTERS
+                while left:
                     tail -= 1
-                    size -= folded(table[points[tail]]) != 0
+                    left -= folded(table[points[tail]]) != 0
                 for place in range(tail, at):
                     if folded(table[points[place]]):
                         total, power = hashed(folded(table[points[place]]), total, power)

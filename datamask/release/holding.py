@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 from datamask.text.text_hashes import text_hashes
 
+KEY = re.compile(r"[0-9a-f]{16}")  # of an output, in the name of its file
 # of a shard in work/: what holds its documents, or what was measured of them
 FOLDERS = ("corpus", "languages", "index", "embeddings", "scores", "signatures", "atoms", "leaks")
 SHARED = ("parts", "staging", "rounds", "tmp")  # of several shards; made again
@@ -83,7 +85,7 @@ def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> 
         if made and not made.facts["filtered"].get(REASON):
             clean |= keys
     inside = [(path, *path[len(work) + 1 :].partition("/")[::2]) for path in paths]
-    found = [path for path, folder, name in inside if folder in FOLDERS and not any(key in name for key in clean)]
+    found = [path for path, folder, name in inside if folder in FOLDERS and clean.isdisjoint(KEY.findall(name))]
     return found + [path for path, folder, _ in inside if folder in SHARED and found]
 
 

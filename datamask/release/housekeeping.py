@@ -22,7 +22,7 @@ from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, DamagedFileError, InputError, MissingFileError, StorageError, nearest
 from datamask.filter.forgotten import load_requests
 from datamask.pipeline import STAGES
-from datamask.release.holding import forgotten_rows, inputs_with_keys, mark_clean, work_files
+from datamask.release.holding import KEY, forgotten_rows, inputs_with_keys, mark_clean, work_files
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher, remove_release
 from datamask.release.release_folder import (
@@ -37,7 +37,6 @@ from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
 FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
 # an interrupted run's; with the first two, the next run with its settings goes on there
 UNFINISHED = (STAGES["export"].folder, ROUNDS, SCRATCH)
-_KEY = re.compile(r"[0-9a-f]{16}")
 _RECORD = re.compile(r"[0-9a-f]{16}\.json")
 # bytes a document in work/ beside its embedding: index, scores, signatures, atoms, masks, parts that are kept (4,200 on
 # 38,232 real documents); and a quarter for what a release and scratch files take for a while
@@ -145,9 +144,9 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     needed: set[str] = set()
     for version in kept:
         manifest = release_at(out, version).manifest()
-        needed |= {*_KEY.findall(json.dumps(manifest))}.union(*(keys for _, keys in inputs_with_keys(manifest)))
+        needed |= {*KEY.findall(json.dumps(manifest))}.union(*(keys for _, keys in inputs_with_keys(manifest)))
     work = storage.join(out, "work")
-    needed |= {*_KEY.findall(json.dumps(_last_run(work)))}
+    needed |= {*KEY.findall(json.dumps(_last_run(work)))}
     sizes = _sizes(work)
     gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
     gone |= _parts(work, sizes, gone)
@@ -202,12 +201,12 @@ def _can_go(work: str, path: str, needed: set[str]) -> bool:
         return False
     if stage in UNFINISHED:
         return True
-    keys = {*_KEY.findall(rest)}
+    keys = {*KEY.findall(rest)}
     if not keys:
         return False
     if path.endswith(".json") and not keys & needed:  # a record of files: it goes with the first of them
         try:
-            named = {*_KEY.findall(json.dumps(storage.read_json(path)))}
+            named = {*KEY.findall(json.dumps(storage.read_json(path)))}
         except ValueError:
             return True
         return bool(named - needed)
@@ -310,7 +309,7 @@ def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:
 
 
 def _key_of(path: str) -> str | None:
-    found = _KEY.findall(path)
+    found = KEY.findall(path)
     return found[0] if found else None
 
 

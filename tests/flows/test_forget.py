@@ -53,6 +53,20 @@ def write_shard(folder: Path, shard: int, planted: int = 6) -> None:
     pq.write_table(pa.table(table), folder / f"s{shard}.parquet", row_group_size=16)
 
 
+def as_json_lines(path: Path) -> None:
+    lines = [json.dumps(row) for row in pq.read_table(path).to_pylist()]
+    path.unlink()
+    path.with_suffix(".jsonl").write_text("\n".join(lines))
+
+
+def curated(folder: Path, shards: int = 2, planted: int = 6) -> Path:
+    """The output folder of a corpus of pages in `folder`, beside it."""
+    for shard in range(shards):
+        write_shard(folder / "in", shard, planted)
+    curate(folder / "in", folder / "out")
+    return folder / "out"
+
+
 def curate(folder: Path, out: Path, **select):
     given = {**SMALL, "corpus": {**SMALL["corpus"], "input": [str(folder)]}, "select": {**SMALL["select"], **select}}
     return run.curate(validate(given), str(out))
@@ -163,9 +177,7 @@ def test_nothing_returns_in_a_refresh_nor_in_a_curation(made):
 def test_clean_removes_it_from_old_releases_and_work(tmp_path):
     for shard in range(2):
         write_shard(tmp_path / "in", shard, planted=6 if shard else 0)
-    lines = [json.dumps(row) for row in pq.read_table(tmp_path / "in" / "s1.parquet").to_pylist()]
-    (tmp_path / "in" / "s1.parquet").unlink()
-    (tmp_path / "in" / "s1.jsonl").write_text("\n".join(lines))  # which work/ holds a copy of
+    as_json_lines(tmp_path / "in" / "s1.parquet")  # which work/ holds a copy of
     out = tmp_path / "out"
     curate(tmp_path / "in", out)
     forget(out, domains=["bad.example"])
@@ -189,9 +201,7 @@ def test_clean_removes_it_from_old_releases_and_work(tmp_path):
 def test_clean_removes_it_of_files_that_are_gone_or_have_another_name(tmp_path, name):
     write_shard(tmp_path / "in", 0, planted=0)
     write_shard(tmp_path / "in", 1)
-    lines = [json.dumps(row) for row in pq.read_table(tmp_path / "in" / "s1.parquet").to_pylist()]
-    (tmp_path / "in" / "s1.parquet").unlink()
-    (tmp_path / "in" / "s1.jsonl").write_text("\n".join(lines))
+    as_json_lines(tmp_path / "in" / "s1.parquet")
     out = tmp_path / "out"
     curate(tmp_path / "in", out)
     forget(out, domains=["bad.example"])
@@ -231,10 +241,7 @@ def test_nothing_to_forget_is_refused(made, tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_ten_moments_it_is_whole(prefect_server, tmp_path):
-    for shard in range(2):
-        write_shard(tmp_path / "in", shard)
-    out = tmp_path / "out"
-    curate(tmp_path / "in", out)
+    out = curated(tmp_path)
     subprocess.run(["cp", "-r", str(out), str(tmp_path / "whole")], check=True)
     began = time.monotonic()
     command = [sys.executable, "-m", "datamask", "forget", "--domains", "bad.example"]
@@ -255,10 +262,7 @@ def test_killed_at_ten_moments_it_is_whole(prefect_server, tmp_path):
 
 
 def test_files_that_changed_since_the_release_are_known_by_their_content(tmp_path):
-    for shard in range(2):
-        write_shard(tmp_path / "in", shard, planted=0)
-    out = tmp_path / "out"
-    curate(tmp_path / "in", out)
+    out = curated(tmp_path, planted=0)
     before = chosen_of(out)
     first, second = (pq.read_table(tmp_path / "in" / f"s{shard}.parquet").to_pylist() for shard in range(2))
     late = {"url": "https://late.example/1", "text": document(9000, 150)}
@@ -274,10 +278,7 @@ def test_files_that_changed_since_the_release_are_known_by_their_content(tmp_pat
 
 
 def test_what_the_release_holds_goes_though_its_input_has_gone_before(tmp_path):
-    for shard in range(2):
-        write_shard(tmp_path / "in", shard, planted=0)
-    out = tmp_path / "out"
-    curate(tmp_path / "in", out)
+    out = curated(tmp_path, planted=0)
     gone = next(url for url in chosen_of(out) if "/0/" in url)
     rows = [row for row in pq.read_table(tmp_path / "in" / "s0.parquet").to_pylist() if row["url"] != gone]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / "s0.parquet")
@@ -286,9 +287,7 @@ def test_what_the_release_holds_goes_though_its_input_has_gone_before(tmp_path):
 
 
 def test_after_a_rollback_the_advice_of_verify_helps(tmp_path):
-    write_shard(tmp_path / "in", 0)
-    out = tmp_path / "out"
-    curate(tmp_path / "in", out)
+    out = curated(tmp_path, shards=1)
     forget(out, domains=["bad.example"])
     _, last = list_versions(str(out))
     first, _ = roll_back(str(out))[::-1]
