@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+import psutil
+
 from datamask.errors import (
     ConfigError,
     DatamaskError,
@@ -75,6 +77,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {  # what is loaded in the same way as an
     },
 }
 _FILES: set[str] = set()  # sources of the extensions loaded by this process
+_IMPORTED: dict[str, str] = {}  # digests of the sources of their modules, as they were when it imported them
 _PATH = re.compile(r"(?P<module>.+):(?P<attribute>[A-Za-z_]\w*)")
 
 
@@ -98,8 +101,12 @@ class Extension:
         """
         what = f"{self.kind} {self.name!r} ({self.target})"
         module, _, attribute = self.target.rpartition(":")
+        own = self.target not in BUILT_IN.get(self.kind, {}).values()
         try:
-            loaded = _file(module) if module.endswith(".py") else importlib.import_module(module)
+            if module.endswith(".py"):
+                loaded = _file(module)
+            else:
+                loaded = _module(module, attribute) if own else importlib.import_module(module)
         except (Exception, SystemExit) as error:  # whatever the user's code raises
             hint = ""
             if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
@@ -107,10 +114,10 @@ class Extension:
             raise ConfigError(f"{what} cannot be loaded: {one_line(error)}{hint}") from error
         found = getattr(loaded, attribute, None)
         if found is None:
-            own = [name for name, each in vars(loaded).items() if getattr(each, "__module__", "") == loaded.__name__]
-            its = ", ".join(name for name in own if inspect.isclass(vars(loaded)[name])) or "none"
+            names = [name for name, each in vars(loaded).items() if getattr(each, "__module__", "") == loaded.__name__]
+            its = ", ".join(name for name in names if inspect.isclass(vars(loaded)[name])) or "none"
             raise ConfigError(f"{what} cannot be loaded: {module} has no class {attribute} (its classes: {its})")
-        if self.target not in BUILT_IN.get(self.kind, {}).values() and (source := inspect.getsourcefile(loaded)):
+        if own and (source := _source(loaded)):
             _FILES.add(source)
         method = METHODS[self.kind]
         if not callable(getattr(found, method.partition("(")[0], None)):
@@ -135,12 +142,19 @@ class Extension:
     def fingerprint(self) -> str:
         """Stands for its code: a hash of its source file, and its `version`."""
         found = self.load()
-        try:
-            source = Path(inspect.getsourcefile(found) or "").read_bytes()
-        except (OSError, TypeError):
-            source = b""  # compiled; `version` alone says that it changed
-        digest = hashlib.sha256(source).hexdigest()[:32]
-        return f"{self.target.rpartition(':')[2]}-{digest}-{getattr(found, 'version', '')}"
+        return f"{self.target.rpartition(':')[2]}-{_digest(found)}-{getattr(found, 'version', '')}"
+
+    def check_key(self, key: str, pinned: str) -> None:
+        """Holds what is loaded to what the run began with.
+
+        :param key: of its code and options as they are now. :param pinned: as they were then.
+        :raises ConfigError: they differ.
+        """
+        if key != pinned:
+            raise ConfigError(
+                f"{self.kind} {self.name!r} ({self.target}) is not the code that this run began with: it was edited "
+                "meanwhile, or differs between machines; run the same command again"
+            )
 
 
 def registered(kind: Kind) -> dict[str, str]:
@@ -177,11 +191,13 @@ def require(kind: Kind, name: str, also: Iterable[str] = ()) -> Extension:
 def declared_names(extension: Any, what: str, attribute: str, default: Collection[str]) -> Collection[str]:
     """The names that an extension declares in an attribute.
 
-    :raises ConfigError: it is something else than names.
+    :raises ConfigError: it is something else than names, or has one twice.
     """
-    found = getattr(extension, attribute, default)
-    if isinstance(found, str) or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"{what}: {attribute} is {found!r}; it must be a tuple of names")
+    with named_in_errors(f"{what}: {attribute}"):
+        found = getattr(extension, attribute, default)
+    names = isinstance(found, Collection) and all(isinstance(each, str) for each in found)
+    if not names or isinstance(found, str) or len({*found}) < len(found):
+        raise ConfigError(f"{what}: {attribute} is {found!r}; it must be a tuple of names, each once")
     return found
 
 
@@ -206,7 +222,9 @@ def named_in_errors(what: str | None = None) -> Iterator[None]:
         yield
     except DatamaskError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except BaseException as error:  # whatever the user's code raises; a panic of a library in Rust is no Exception
+        if not isinstance(error, Exception | SystemExit) and type(error).__name__ != "PanicException":
+            raise
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _FILES]
         if not (own or what) or out_of_memory(error) or disk_full(error):
             raise
@@ -227,6 +245,46 @@ def _entries() -> dict[Kind, dict[str, str]]:
     return {
         kind: {entry.name.lower(): entry.value for entry in entry_points(group=f"datamask.{kind}s")} for kind in METHODS
     }
+
+
+def _source(found: Any) -> str | None:
+    """The file that a module or class was read from; None where it has none."""
+    try:
+        return inspect.getsourcefile(found)
+    except (OSError, TypeError):
+        return None
+
+
+def _digest(found: Any) -> str:
+    """Of the bytes of the source of a module or class; of none where it is compiled: `version` alone says then that it
+    changed."""
+    try:
+        source = Path(_source(found) or "").read_bytes()
+    except OSError:
+        source = b""
+    return hashlib.sha256(source).hexdigest()[:32]
+
+
+def _module(name: str, attribute: str) -> ModuleType:
+    """The module, imported again if its source or that of its class was edited since this process did: a notebook and
+    the worker of a cluster outlive an edit, and a key is of the source as it is now."""
+    there = {*sys.modules}
+    loaded = importlib.import_module(name)
+    places = dict.fromkeys([getattr(getattr(loaded, attribute, None), "__module__", name), name])
+    places.pop("__main__", None)  # a script, which cannot be imported again
+    if any(_is_edited(sys.modules[place], place in there) for place in places):
+        for place in places:
+            loaded = importlib.reload(sys.modules[place])
+    _IMPORTED.update({place: _digest(sys.modules[place]) for place in places})
+    return loaded
+
+
+def _is_edited(module: ModuleType, there: bool) -> bool:
+    """Whether the source is another than this process imported; of a module that was there before, it may be."""
+    if before := _IMPORTED.get(module.__name__):
+        return _digest(module) != before
+    source = _source(module)
+    return there and source is not None and Path(source).stat().st_mtime > psutil.Process().create_time()
 
 
 def _file(path: str) -> ModuleType:

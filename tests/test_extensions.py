@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from datamask import extensions, select
-from datamask.config import Config, EncoderSettings, Filter, OwnFilter
+from datamask.config import Config, EncoderSettings, Filter, OwnFilter, ScorerSettings
+from datamask.encoders.own import OwnEncoder
 from datamask.encoders.pin import pin_own
-from datamask.errors import ConfigError, StorageError, TransientError
+from datamask.errors import ConfigError, ModelError, StorageError, TransientError
 from datamask.filter.built_in import Own, filters_of
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import OwnScorer
@@ -108,6 +110,96 @@ def test_an_answer_that_is_none_is_told_with_the_class(file: Path) -> None:
         pin_own(extensions.require("encoder", name := f"{file.parent}/vectors.py:Same"), EncoderSettings(model=name))
 
 
+@pytest.mark.parametrize(("answer", "gave"), [("None", "NoneType"), ("(t for t in documents)", "generator")])
+def test_an_answer_that_is_no_array_is_told_by_its_type(tmp_path: Path, answer: str, gave: str) -> None:
+    (tmp_path / "answers.py").write_text(
+        f"class One:\n    def keep(self, documents): return {answer}\n    def encode(self, texts): return None\n"
+    )
+    with pytest.raises(ConfigError, match=f"filter.own: One gave {gave} for 1 documents"):
+        Own(OwnFilter(use=f"{tmp_path}/answers.py:One")).keep(pa.table({"text": ["a"]}))
+    name = f"{tmp_path}/answers.py:One"
+    with pytest.raises(ModelError, match="One gave NoneType for 1 texts"):
+        pin_own(extensions.require("encoder", name), EncoderSettings(model=name))
+
+
+def test_scores_that_are_no_numbers_are_told_with_the_class(tmp_path: Path) -> None:
+    (tmp_path / "letters.py").write_text(
+        "import numpy as np\nfrom datamask.quality import Scores\n\nclass Letters:\n"
+        "    def score(self, documents): return Scores(['a', 'b'], np.zeros((2, 0)))\n"
+    )
+    with pytest.raises(ConfigError, match=r"scorer Letters: score\(documents\) gives \(n,\) numbers: ValueError"):
+        scorer(tmp_path / "letters.py", "Letters").score(DOCUMENTS)
+
+
+def test_a_panic_of_a_library_in_rust_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "panics.py").write_text(
+        "class PanicException(BaseException): pass\n\nclass Panics:\n"
+        "    def score(self, documents): raise PanicException('index out of bounds')\n"
+    )
+    with pytest.raises(ConfigError, match=r"panics\.py, line 4, in score: PanicException: index out of bounds"):
+        scorer(tmp_path / "panics.py", "Panics").score(DOCUMENTS)
+
+
+def test_what_a_scorer_changes_in_place_no_other_scorer_sees(tmp_path: Path) -> None:
+    (tmp_path / "changes.py").write_text(
+        "class Changes:\n    def score(self, documents):\n        documents.texts[0] = 'another'\n"
+        "        documents.vectors[:] = 0\n        documents.columns['stars'][:] = 0\n        return [1, 2]\n"
+    )
+    documents = Documents(np.arange(2), ["a", "b"], np.ones((2, 3)), columns={"stars": np.ones(2)})
+    scorer(tmp_path / "changes.py", "Changes").score(documents)
+    assert documents.texts == ["a", "b"]
+    assert documents.vectors is not None and documents.vectors.all() and documents.columns["stars"].all()
+
+
+def made_by(name: str) -> str:
+    """What the class of a name makes, beside the key that stands for its code."""
+    own = extensions.require("scorer", name)
+    key = own.fingerprint()
+    return f"{own.make({}).score(None)} by {key}"
+
+
+def test_an_edited_module_is_imported_again_in_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "edited_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from edited_package.inner import Inner\n")
+    source = "class Inner:\n    def score(self, documents): return {}\n"
+    for name in ("edited_package:Inner", "edited_package.inner:Inner"):
+        (package / "inner.py").write_text(source.format(1))
+        first = made_by(name)
+        (package / "inner.py").write_text(source.format(22))
+        second = made_by(name)
+        (package / "inner.py").write_text(source.format(1))
+        assert (first[:2], second[:2]) == ("1 ", "22")
+        assert made_by(name) == first != second
+
+
+def test_a_module_that_was_edited_before_its_first_use_here_is_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "tried_first.py").write_text("class Tried:\n    def score(self, documents): return 1\n")
+    assert importlib.import_module("tried_first").Tried().score(None) == 1
+    (tmp_path / "tried_first.py").write_text("class Tried:\n    def score(self, documents): return 22\n")
+    assert made_by("tried_first:Tried").startswith("22")
+
+
+def test_code_that_is_edited_while_a_run_runs_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SOURCE + "    def encode(self, texts): return np.ones((len(texts), 4))\n")
+    pinned = OwnScorer.pin(ScorerSettings(kind=f"{file}:Named"), Config())
+    settings_of_encoder = EncoderSettings(model=f"{file}:Named", dimensions=4)
+    encoder = pin_own(extensions.require("encoder", settings_of_encoder.model), settings_of_encoder)
+    file.write_text(file.read_text().replace("np.ones", "np.zeros"))
+    edited = r"mine\.py:Named.* is not the code that this run began with: it was edited meanwhile"
+    with pytest.raises(ConfigError, match=f"scorer {edited}"):
+        OwnScorer.load(pinned, Config(), "")
+    with pytest.raises(ConfigError, match=f"encoder {edited}"):
+        OwnEncoder(encoder)
+
+
 METRICS = """\
 import torch
 
@@ -193,6 +285,15 @@ def test_declarations_that_are_none_are_refused(file: Path) -> None:
         scorer(file, "Needy")
     with pytest.raises(ConfigError, match="scorer Named: signals is 'stops'; it must be a tuple of names"):
         scorer(file, "Named")
+    for declared in ("None", "7", "('a', 'b', 'a')"):
+        (file.parent / "rules.py").write_text(f"class One:\n    signals = {declared}\n    def score(self, d): ...\n")
+        with pytest.raises(ConfigError, match="scorer One: signals is .*; it must be a tuple of names, each once"):
+            scorer(file.parent / "rules.py", "One")
+    (file.parent / "rules.py").write_text(
+        "class One:\n    def score(self, d): ...\n    @property\n    def needs(self): raise OSError(2, 'no words')\n"
+    )
+    with pytest.raises(FileNotFoundError, match=r"rules\.py, line 4, in needs"):
+        scorer(file.parent / "rules.py", "One")
     (file.parent / "rules.py").write_text("class One:\n    columns = 'text'\n    def keep(self, documents): ...\n")
     with pytest.raises(ConfigError, match="filter.own: One: columns is 'text'; it must be a tuple of names"):
         Own(OwnFilter(use=f"{file.parent}/rules.py:One"))

@@ -10,6 +10,7 @@ import numpy as np
 
 from datamask import extensions
 from datamask.encoders.encode import Encoded
+from datamask.encoders.pin import own_key
 from datamask.errors import ModelError
 from datamask.models.encoder_ref import EncoderRef
 from datamask.stages import Progress, silent
@@ -19,9 +20,10 @@ class OwnEncoder:
     """The user's object behind the `Encoder` protocol: called by one thread at a time, and its answers checked."""
 
     def __init__(self, ref: EncoderRef) -> None:
-        """:raises ConfigError: the class cannot be loaded, or not be constructed with the options."""
-        self._ref = ref
-        self._encoder = extensions.require("encoder", ref.name).make(json.loads(ref.options))
+        """:raises ConfigError: the class cannot be loaded, was edited since it was pinned, or cannot be constructed."""
+        self._ref, own = ref, extensions.require("encoder", ref.name)
+        own.check_key(own_key(own, ref.options, ref.dimensions), ref.fingerprint)
+        self._encoder = own.make(json.loads(ref.options))
         self._lock = threading.Lock()
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
@@ -35,11 +37,13 @@ class OwnEncoder:
         :raises ModelError: the encoder gives no (texts, dimensions) array, or too few dimensions.
         """
         with self._lock, extensions.named_in_errors(f"encoder {self._ref.name}"):
-            found = np.asarray(self._encoder.encode(tokenised), dtype=np.float32)
+            answer = self._encoder.encode(tokenised)
+            found = np.asarray(answer, dtype=np.float32)
         wanted = self._ref.dimensions
         if found.ndim != 2 or len(found) != len(tokenised):
+            gave = f"an array of shape {found.shape}" if found.ndim else type(answer).__name__
             raise ModelError(
-                f"encoder {self._ref.name} gave an array of shape {found.shape} for {len(tokenised)} texts; "
+                f"encoder {self._ref.name} gave {gave} for {len(tokenised)} texts; "
                 f"expected ({len(tokenised)}, dimensions)"
             )
         if found.shape[1] < wanted:

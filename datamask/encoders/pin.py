@@ -111,7 +111,7 @@ def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
         name=settings.model,
         path="",
         revision=None,
-        fingerprint=storage.key("own", VERSION, own.fingerprint(), options, settings.dimensions),
+        fingerprint=own_key(own, options, settings.dimensions),
         dimensions=settings.dimensions,
         max_length=settings.max_length,
         long_documents=settings.long_documents,
@@ -121,3 +121,11 @@ def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
     )
     OwnEncoder(ref).compute(["a text to see what the vectors are like"], settings.batch_tokens)
     return ref
+
+
+def own_key(own: extensions.Extension, options: str, dimensions: int) -> str:
+    """The fingerprint of the reference of an encoder of the user's own, by its code as it is now.
+
+    :param options: as JSON.
+    """
+    return storage.key("own", VERSION, own.fingerprint(), options, dimensions)

@@ -101,10 +101,12 @@ class Own:
     def keep(self, documents: pa.Table) -> np.ndarray:
         """:raises ConfigError: it raises, or gives something else than a truth value for each document."""
         with extensions.named_in_errors(f"filter.own: {self.name}"):
-            kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
+            answer = self._filter.keep(documents.select(list(self.columns)))
+            kept = np.asarray(answer)
         if kept.shape != (documents.num_rows,) or kept.dtype != bool:
+            gave = f"an array of shape {kept.shape} and type {kept.dtype}" if kept.ndim else type(answer).__name__
             raise ConfigError(
-                f"filter.own: {self.name} gave an array of shape {kept.shape} and type {kept.dtype} for "
+                f"filter.own: {self.name} gave {gave} for "
                 f"{documents.num_rows} documents; keep(documents) returns a bool for each: true for what stays"
             )
         return kept

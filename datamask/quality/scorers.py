@@ -171,8 +171,9 @@ class OwnScorer:
 
     @classmethod
     def load(cls, ref: ScorerRef, config: Config, work: str) -> OwnScorer:
-        settings = ref.settings
-        return cls(extensions.require("scorer", settings.kind).make(settings.options), settings.name)
+        own, settings = extensions.require("scorer", ref.settings.kind), ref.settings
+        own.check_key(cls.pin(settings, config).fingerprint, ref.fingerprint)
+        return cls(own.make(settings.options), settings.name)
 
     def _names(self, attribute: str, default: Collection[str]) -> Collection[str]:
         return extensions.declared_names(self._scorer, f"scorer {self._name}", attribute, default)
@@ -183,8 +184,9 @@ class OwnScorer:
         :raises ConfigError: the scorer raises, or gives something else than a number for each, or not its signals.
         """
         with extensions.named_in_errors(f"scorer {self._name}: score(documents) gives (n,) numbers"):
-            found = self._scorer.score(documents)
+            found = self._scorer.score(documents.copied())
             found = found if isinstance(found, Scores) else plain_scores(found)
+            found = Scores(np.asarray(found.score, np.float32), np.asarray(found.signals, np.float32))
         shapes = (np.shape(found.score), np.shape(found.signals))
         wanted = ((len(documents),), (len(documents), len(self.signals)))
         if shapes != wanted:
@@ -192,4 +194,4 @@ class OwnScorer:
                 f"scorer {self._name} gave arrays of shapes {shapes[0]} (score) and {shapes[1]} (signals) "
                 f"for {len(documents)} documents; expected {wanted[0]} and {wanted[1]}"
             )
-        return Scores(np.asarray(found.score, np.float32), np.asarray(found.signals, np.float32))
+        return found
