@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datamask import extensions, storage
 from datamask.config import Config, Select, resolve, validate_section
 from datamask.corpus.plan import Plan, Shard
 from datamask.errors import IncompleteError, several, some
 from datamask.pipeline import INDIFFERENT
+from datamask.release.release_folder import latest_version
 
 NAMED = 3  # shards that are named of those that are new, changed or gone
 # a section whose settings changed, and what is done again for every document, old ones too
@@ -38,7 +40,7 @@ class Changes:
     lost: tuple[str, ...]  # of those, whose content is in no other shard, and no failure excuses
     files: tuple[str, ...]  # that are gone from shards of several files, which are there
     same: int
-    settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7"
+    settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7", "filter.own: rules.py:NoAdverts has changed"
     failures: bool  # other files than before cannot be read
     documents: int  # of the last release's corpus
 
@@ -66,6 +68,24 @@ class Changes:
         return text
 
 
+def named_content(config: Config) -> dict[str, str]:
+    """What the settings name beside the input, by setting and name: the fingerprints of code of the user's own, of test
+    items and of the target, and the last version of each curation that duplicates are looked for in."""
+    select, names = config.selection, dict[str, dict[str, str]]()
+    names["encoder.model"] = extensions.fingerprints_of("encoder", [config.encoder.model])
+    names["quality.scorers"] = extensions.fingerprints_of("scorer", [each.kind for each in config.quality.scorers])
+    names["filter.own"] = extensions.fingerprints_of("filter", [each.use for each in config.filter.own])
+    names["select.algorithm"] = extensions.fingerprints_of("metric", select.metrics)
+    names["select.solver"] = extensions.fingerprints_of("solver", [select.solver])
+    for setting, paths in (
+        ("filter.decontaminate", config.filter.decontaminate),
+        ("select.target", storage.expand_patterns(select.target)),
+    ):
+        names[setting] = {path: storage.fingerprint(path) for path in paths if storage.exists(path)}
+    names["duplicates.against"] = {place: latest_version(place) or "" for place in config.duplicates.against}
+    return {f"{setting}: {name}": each for setting, found in names.items() for name, each in found.items()}
+
+
 def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Changes:
     """The plan and the settings against a release's, by content and not by time."""
     before = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
@@ -86,6 +106,14 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         for source in manifest["sources"]
         if source["shard"] in now and source["path"] not in held | broken and source["fingerprint"] not in contents
     }
+    changed = _differences(manifest["settings"], settings.resolved.model_dump(mode="json"))
+    named = named_content(settings)
+    told = manifest.get("named", named)  # older releases do not say
+    changed += [
+        f"{name} has changed"
+        for name in sorted(told.keys() | named.keys())
+        if told.get(name) != named.get(name) and not any(each.startswith(f"{name.split(':')[0]}:") for each in changed)
+    ]
     return Changes(
         release=manifest["version"],
         new=tuple(sorted(now.keys() - before.keys() - known)),
@@ -95,7 +123,7 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         lost=tuple(sorted(gone - excused - moved)),
         files=tuple(sorted(files)),
         same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
-        settings=tuple(_differences(manifest["settings"], settings.resolved.model_dump(mode="json"))),
+        settings=tuple(changed),
         failures=not {failure.path for failure in plan.failures} <= known,
         documents=manifest["conservation"]["total"]["rows"],
     )

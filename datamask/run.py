@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from datamask import storage, times
 from datamask.api import Release
+from datamask.changes import named_content
 from datamask.checks import check_devices, check_packages, check_settings, encoder_caution
 from datamask.config import Config
 from datamask.corpus.identify import wanted as languages_wanted
@@ -35,6 +36,7 @@ from datamask.filter.filters import check_left
 from datamask.libraries import begin_drawing
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
+from datamask.release.manifest import read_manifest
 from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
 from datamask.run_numbers import numbers
@@ -167,6 +169,8 @@ class Run(Driver):
         config = engine.config
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
+        kept = self.previous.keep  # a choice that was made with what was named then
+        self.named = read_manifest(kept.path).get("named", {}) if kept else named_content(config)
         forgets = forgotten.digest_of(out) is not None
         stages, reads = wanted(config, forgets), stage_reads(config, forgets)
         first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others
@@ -278,7 +282,7 @@ class Run(Driver):
         failed = self.failed()
         provenance = Provenance(
             portable(encoder, self.work), self.results["quality"].as_dict(), certificate, tuple(failed),
-            self.plan.skipped, next((files.topics.facts for files in shards if files.topics), {}),
+            self.plan.skipped, next((files.topics.facts for files in shards if files.topics), {}), self.named,
         )  # fmt: skip
         waiting = partial(self._say, f"another run is publishing into {self.out}; this one waits for it")
         rows, lines = self.rows, self.engine.board.stages.values()

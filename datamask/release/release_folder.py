@@ -43,6 +43,7 @@ class Provenance:
     failed: tuple[FailedFile, ...] = ()  # files that could not be read, and shards that failed (path: the shard's name)
     skipped: tuple[FailedFile, ...] = ()  # files that are nothing to read; told, but no part of the release's key
     topics: Mapping[str, Any] = field(default_factory=dict)  # key of their model, and the names; {}: none were made
+    named: Mapping[str, str] = field(default_factory=dict)  # see `changes.named_content`; no part of the release's key
 
 
 @dataclass(frozen=True)

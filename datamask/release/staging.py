@@ -161,6 +161,7 @@ def _stage(
         "dumps": dict(sorted((names[dump], rows) for dump, rows in dumps.items())),
         "languages": dict(sorted(languages.items())),
         "skipped": [asdict(skipped) for skipped in provenance.skipped],
+        **({"named": dict(provenance.named)} if provenance.named else {}),
         **({"personal": _personal(staged.folder, written_files)} if config.release.personal != "off" else {}),
         "files": [file.to_json() for file in sorted(written_files, key=lambda file: file.path)],
     }

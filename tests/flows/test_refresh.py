@@ -12,7 +12,7 @@ from datamask.changes import check_gone
 from datamask.errors import IncompleteError
 from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
-from tests.flows.conftest import write_shard
+from tests.flows.conftest import SMALL, write_shard
 from tests.flows.test_curate import stage, work_done
 
 
@@ -39,6 +39,29 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
     assert now["documents"]["read"] == 240
     assert stage(now, "encoder")["cached"] == 1
     assert now["drift"] == []
+
+
+def test_what_settings_name_and_its_content_changed_is_new(refresh, corpus, out, found, tmp_path):
+    items, rules = tmp_path / "items.jsonl", tmp_path / "rules.py"
+    rules.write_text("import numpy as np\n\nclass Long:\n    def keep(self, d): return np.ones(len(d), bool)\n")
+    items.write_text(json.dumps({"text": "an item that no document of this corpus holds " * 3}))
+    settings = dict(part.split("=") for part in (*SMALL, f"filter.decontaminate=[{items}]"))
+    given = [part for setting in settings.items() for part in ("--set", "=".join(setting))]
+    (tmp_path / "own.yaml").write_text(f"filter: {{own: ['{rules}:Long']}}")
+
+    def again():
+        return refresh(out, "--input", corpus, "--config", tmp_path / "own.yaml", *given)
+
+    assert again()["new"] and not again()["new"]
+    held = next(text for text in pq.read_table(next(corpus.glob("*.parquet")))["text"].to_pylist() if text)
+    items.write_text(json.dumps({"text": held}))
+    now = again()
+    assert now["changed_settings"] == [f"filter.decontaminate: {items} has changed"]
+    assert now["documents"]["filtered"]["contaminated"]
+    rules.write_text(rules.read_text().replace("return np.ones(len(d), bool)", "return np.arange(len(d)) > 9"))
+    now = again()
+    assert now["changed_settings"] == [f"filter.own: {rules}:Long has changed"]
+    assert now["documents"]["filtered"]["Long"] and not again()["new"]
 
 
 @pytest.mark.slow
