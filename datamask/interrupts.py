@@ -50,12 +50,24 @@ class Interrupts:
 
     @contextlib.contextmanager
     def saying(self, line: str) -> Iterator[None]:
-        """Inside, the first Ctrl-C is answered with this line."""
+        """Inside, the first Ctrl-C is answered with this line, and SIGTERM with that of the end."""
         before, self.stopping = self.stopping, line
+        free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ours = free and threading.current_thread() is threading.main_thread()
         try:
+            if ours:
+                signal.signal(signal.SIGTERM, self._terminate)
             yield
         finally:
             self.stopping = before
+            if ours:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        """As without a handler, but for the line."""
+        os.write(2, self.written(STOPPED).encode())
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
     def _unraisable(self, ignored: sys.UnraisableHookArgs) -> None:
         """Python drops what is raised in a destructor or a callback of the garbage collector: a Ctrl-C is repeated

@@ -75,6 +75,12 @@ def test_the_first_is_answered_at_once_and_the_second_ends_the_process():
     assert done.stderr.splitlines() == ["stopping when the shard is through", interrupts.STOPPED]
 
 
+def test_a_flow_that_is_terminated_says_so_in_one_line():
+    done = run(RUNNING.replace("SIGINT", "SIGTERM"))
+    assert done.returncode == -signal.SIGTERM
+    assert done.stderr.splitlines() == [interrupts.STOPPED]
+
+
 def test_one_that_python_drops_is_repeated_without_a_trace():
     done = run(LOST)
     assert (done.stdout, done.stderr) == ("heard of\n", f"{interrupts.STOPPING}\n")

@@ -34,7 +34,8 @@ def holds_json_lines(path: str) -> bool:
 
 
 def json_objects(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number of the line, object) of each line; {} for a line that holds another value. Empty lines are left out.
+    """(number of the line, object) of each line, or of each item of an array in a line; {} for another value. Empty
+    lines are left out.
 
     :param where: the lines are from, for the message.
     :raises InputError: a line is not JSON.
@@ -47,4 +48,5 @@ def json_objects(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise InputError(
                     f"{where}, line {number} is not JSON ({error}); each line must be an object"
                 ) from error
-            yield number, found if isinstance(found, dict) else {}
+            for each in found if isinstance(found, list) and found else [found]:
+                yield number, each if isinstance(each, dict) else {}

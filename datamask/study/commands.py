@@ -129,8 +129,8 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         name = name.strip()
         changes: dict[str, Any] = {}
         for part in _settings(rest):
-            setting, equals, value = part.partition("=")
-            if not name or not equals:
+            setting, _, value = part.partition("=")
+            if not name or not value.strip():
                 raise ConfigError(f"--arm {text!r}: write NAME=setting=value,setting=value, e.g. 'λ 0.7=lamb=0.7'")
             if setting.strip() not in Select.model_fields:
                 raise ConfigError(f"--arm {text!r}: no setting {setting.strip()!r}; {', '.join(Select.model_fields)}")

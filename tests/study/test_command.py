@@ -146,6 +146,7 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
         (["--targets", "T", "--judge", "network", "--size", "huge"], "--size huge: valid are tiny, small, large"),
         (["--targets", "T", "--draws", "3"], "--draws 3: at least 8"),
         (["--targets", "T", "--arm", "x"], "write NAME=setting=value"),
+        (["--targets", "T", "--arm", "x=lamb="], "write NAME=setting=value"),
         (["--targets", "T", "--arm", "x=lam=1"], "no setting 'lam'"),
         (["--targets", "T", "--arm", "x=lamb=7"], "less than or equal to 1"),
         (["--targets", "T", "--arm", "x=seed=1,lamb=7"], "lamb: Input should be less than or equal to 1"),

@@ -39,6 +39,14 @@ def test_json_lines_plain_and_packed_are_read(tmp_path):
     assert found[0].items == found[1].items and len(found[2].items) == 10 and not found[2].items[0].answer
 
 
+def test_an_array_in_one_line_is_read_as_its_items(tmp_path):
+    rows = [{"question": f"q{n}", "answer": f"a{n}"} for n in range(9)]
+    (tmp_path / "array.json").write_text(json.dumps(rows))
+    assert {item.whole for item in read_targets([str(tmp_path / "array.json")])[0].items} == {
+        f"q{n} a{n}".encode() for n in range(9)
+    }
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "A.JSONL", "a.ndjson", "a.json", "a.ndjson.gz", "a.jsonl.1"])
 def test_a_name_of_json_lines_means_the_same_wherever_texts_are_named(tmp_path, name):
     rows = [{"question": f"Which river is number {n}?", "answer": f"river {n}"} for n in range(9)]
