@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.errors import DatamaskError, StorageError, TransientError
-from datamask.release.release_folder import MANIFEST, ReleaseFolder, file_sizes
+from datamask.errors import ConfigError, DatamaskError, InputError, StorageError, TransientError
+from datamask.release.manifest import read_manifest
+from datamask.release.release_folder import MANIFEST, ReleaseFolder, file_sizes, list_versions
 from datamask.storage import storage_errors
 
-JOURNAL = ".push.json"  # at the target while an upload runs: what is there already
+JOURNAL = ".push.json"  # at the target while an upload runs: the files of releases that were or are sent there
 JOURNAL_BYTES = 32 << 20  # uploaded between two writings of the journal
 HUB_CHUNK = 50  # files uploaded to the hub before the next are read
-MANAGED = ("data/", "decisions/", "plots/")  # here the target's other files are of an older release, and go
+MANAGED = ("data/", "decisions/", "plots/")  # here an older release's other files go
 
 
 @dataclass
@@ -53,12 +54,14 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.
     :param public: on the hub, make the repository one that everybody can read, or send to one that is. A store's or a
         folder's own settings say who can read there.
-    :raises ConfigError: `url` names no folder, such as / or s3://. :raises InputError: the release's manifest is none.
+    :raises ConfigError: `url` names no folder, such as / or s3://, or an output folder.
+    :raises InputError: the release's manifest is none.
     :raises StorageError: a file of the release is not as its manifest says, or the target refuses.
     :raises TransientError: the target failed in passing; the same call goes on where this one stopped.
     """
     if not url.startswith("hf://"):
         url = storage.output_folder(url, "target")
+        _check_target(release, url)
     files = {item["path"]: item for item in release.manifest()["files"]}
     for path, item in files.items():  # what is uploaded is what was published
         if storage.size_of(storage.join(release.path, path)) != item["bytes"]:
@@ -71,6 +74,14 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     if url.startswith("hf://"):
         return _push_to_hub(release, files, url, sent, public)
     return _push_to_store(release, files, url, sent)
+
+
+def _check_target(release: ReleaseFolder, url: str) -> None:
+    """:raises ConfigError: the target is an output folder, or another release of one."""
+    folder = url if storage.is_remote(url) else str(Path(storage.filesystem(url)[1]).resolve())
+    out, _, version = folder.rpartition("/releases/")
+    if list_versions(folder) or (out and version != release.version and version in list_versions(out)):
+        raise ConfigError(f"target {url!r} is an output folder, or a release of one; push to a folder of its own")
 
 
 def _other(release: ReleaseFolder, path: str) -> StorageError:
@@ -90,16 +101,21 @@ def _inside(folder: str, path: str) -> bool:
 def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
     pushed = Pushed(url)
     target_manifest = storage.join(url, MANIFEST)
+    journal = dict.fromkeys(files) | _read_journal(url)
     with storage.open_input(storage.join(release.path, MANIFEST)) as file:
         manifest = file.read()
-    with contextlib.suppress(FileNotFoundError), storage.open_input(target_manifest) as file:
-        if file.read() == manifest:
-            pushed.skipped = [*files, MANIFEST]
-            return pushed
-        storage.remove(target_manifest)
+    with contextlib.suppress(FileNotFoundError):
+        with storage.open_input(target_manifest) as file:
+            if file.read() == manifest:
+                pushed.skipped = [*files, MANIFEST]
+                return pushed
+        journal = dict.fromkeys(_listed(url)) | journal
         pushed.removed.append(MANIFEST)
     there = file_sizes(url)
-    journal, unnoted = _read_journal(url), 0
+    storage.write_json(storage.join(url, JOURNAL), journal)
+    if pushed.removed:
+        storage.remove(target_manifest)
+    unnoted = 0
     for path, item in sorted(files.items()):
         target = storage.join(url, path)
         if there.get(path) == item["bytes"] and _same(target, item["sha256"], journal.get(path)):
@@ -108,14 +124,14 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
             _upload(release, path, target, item["sha256"])
             pushed.uploaded.append(path)
             pushed.bytes += item["bytes"]
-        if storage.is_remote(url) and path not in journal:
+        if storage.is_remote(url) and not journal.get(path):
             journal[path] = {"sha256": item["sha256"], "mark": storage.fingerprint(target)}
             unnoted += item["bytes"]
             if unnoted > JOURNAL_BYTES:
                 storage.write_json(storage.join(url, JOURNAL), journal)
                 unnoted = 0
         sent(path, item["bytes"])
-    for path in sorted(there.keys() - files.keys()):
+    for path in sorted((there.keys() & journal.keys()) - files.keys()):
         if path.startswith(MANAGED):
             storage.remove(storage.join(url, path))
             pushed.removed.append(path)
@@ -125,6 +141,17 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
     with contextlib.suppress(FileNotFoundError):
         storage.remove(storage.join(url, JOURNAL))
     return pushed
+
+
+def _listed(url: str) -> list[str]:
+    """The files of the release that lies at the target.
+
+    :raises StorageError: it has a manifest.json that is no release's.
+    """
+    try:
+        return [item["path"] for item in read_manifest(url)["files"]]
+    except InputError as error:
+        raise StorageError(f"{error}; push to another place, or remove that file") from error
 
 
 def _read_journal(url: str) -> dict[str, Any]:
@@ -176,6 +203,7 @@ def _push_to_hub(release: ReleaseFolder, files: dict[str, Any], url: str, sent: 
                 "another name, or make it private in its settings on the hub first"
             )
         there = _hub_listing(api, repository, revision)
+        older = _listed_on_hub(api, repository, revision) if MANIFEST in there else []
     with contextlib.ExitStack() as stack:
         additions = []
         for path in [*sorted(files), MANIFEST]:
@@ -188,7 +216,7 @@ def _push_to_hub(release: ReleaseFolder, files: dict[str, Any], url: str, sent: 
                 sent(path, size)
             else:
                 additions.append(CommitOperationAdd(path, local))
-        old = [path for path in there if path.startswith(MANAGED) and path not in files]
+        old = [path for path in older if path.startswith(MANAGED) and path in there and path not in files]
         for start in range(0, len(additions), HUB_CHUNK):
             chunk = additions[start : start + HUB_CHUNK]
             with _hub_errors(url):
@@ -228,6 +256,12 @@ def _hub_listing(api: Any, repository: str, revision: str | None) -> dict[str, A
         for entry in entries
         if isinstance(entry, RepoFile)
     }
+
+
+def _listed_on_hub(api: Any, repository: str, revision: str | None) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
+        api.hf_hub_download(repository, MANIFEST, repo_type="dataset", revision=revision, local_dir=folder)
+        return _listed(folder)
 
 
 def _git_blob(path: str, size: int) -> str:

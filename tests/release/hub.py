@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+RESOLVE = "/datasets/owner/name/resolve/main/"
 LARGE = 2000  # bytes from which a file is stored by its sha256
 
 
@@ -64,6 +65,8 @@ def _handler(hub):
             status = hub.fail(self.command, self.path)
             if status:
                 return self._answer({"error": "planned"}, status)
+            if self.path.startswith(RESOLVE):
+                return self._send(hub.files[self.path.removeprefix(RESOLVE)])
             return self._answer(self._route(self.path.split("?")[0], body))
 
         def _route(self, path, body):
@@ -105,10 +108,19 @@ def _handler(hub):
             self.end_headers()
             self.wfile.write(data)
 
+        def _send(self, data):
+            self.send_response_only(200)
+            self.send_header("X-Repo-Commit", "c" * 40)
+            self.send_header("ETag", hashlib.sha256(data).hexdigest())
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(data)
+
         def log_message(self, format, *args):
             pass
 
-        do_GET = do_POST = do_PUT = _do
+        do_GET = do_HEAD = do_POST = do_PUT = _do
 
     return Handler
 
@@ -121,6 +133,8 @@ def running():
     hub = Hub()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"  # made from ENDPOINT when it is imported
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
         patch.setenv("HF_TOKEN", "hf_test")

@@ -114,3 +114,14 @@ def test_a_file_that_is_not_the_manifests_is_not_sent(two, hub, tmp_path):
     with pytest.raises(StorageError, match="is not as the manifest says"):
         upload_release(ReleaseFolder(str(folder), first.version, first.key), URL)
     assert hub.files == {}
+
+
+def test_files_of_the_users_own_stay(two, hub):
+    first, second = two
+    hub.files["data/train-00000.parquet"] = b"the user's own"
+    upload_release(first, URL)
+    pushed = upload_release(second, URL)
+    assert pushed.removed and hub.files["data/train-00000.parquet"] == b"the user's own"
+    hub.files["manifest.json"] = b'{"name": "an extension"}'
+    with pytest.raises(StorageError, match=r"manifest\.json: no release has such a manifest.*push to another place"):
+        upload_release(first, URL)
