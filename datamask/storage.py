@@ -217,7 +217,7 @@ def exists(url: str) -> bool:
         fs, path = filesystem(url)
         try:
             fs.info(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:

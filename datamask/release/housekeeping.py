@@ -240,11 +240,10 @@ def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
     :raises InputError: there is none before it. :raises ConfigError: there is no such release; names those that are.
     """
     out = storage.output_folder(out)
+    if not list_versions(out) or latest_version(out) is None:  # asked before the lock, which makes the folder
+        raise InputError(f"{out} has no release to roll back to")
     with one_publisher(out):
-        versions = list_versions(out)
-        now = latest_version(out)
-        if not versions or now is None:
-            raise InputError(f"{out} has no release to roll back to")
+        versions, now = list_versions(out), str(latest_version(out))
         if version is None:
             manifest = release_at(out, now).manifest() if now in versions else {}
             before = (manifest.get("previous") or {}).get("version")

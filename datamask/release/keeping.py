@@ -11,6 +11,7 @@ import typer
 from datamask.errors import several
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import Json, print_table, size
+from datamask.release.release_folder import outside_releases
 from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
@@ -93,7 +94,10 @@ def rollback(
 def trends(
     out: Out = "out/curated",
     to: Annotated[
-        str | None, typer.Option("--to", help="Where the page is written: trends.html, with --json nowhere.")
+        str | None,
+        typer.Option(
+            "--to", help="Where the page is written: trends.html, with --json nowhere.", callback=outside_releases
+        ),
     ] = None,
     price: Annotated[
         float | None,

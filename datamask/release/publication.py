@@ -32,6 +32,7 @@ from datamask.release.release_folder import (
     latest_version,
     list_versions,
     next_version,
+    outside_releases,
     point_latest,
     version_key,
     version_path,
@@ -223,7 +224,9 @@ def _lock_work(out: str, name: str, shared: bool = False, refusal: Exception | N
     """On an object store nothing is held: there the caller answers for it.
 
     :param refusal: raised at once if another has the lock; None: this one waits.
+    :raises ConfigError: the output folder lies in a release.
     """
+    outside_releases(out)
     with contextlib.ExitStack() as held:
         if not storage.is_remote(out):
             folder = Path(storage.filesystem(out)[1], "work")
@@ -234,6 +237,10 @@ def _lock_work(out: str, name: str, shared: bool = False, refusal: Exception | N
                 raise refusal or error from error
             except PermissionError as error:
                 raise _no_permission(out) from error
+            except FileNotFoundError as error:
+                raise StorageError(
+                    f"cannot write {out}: no folder can be made there; choose another --output"
+                ) from error
             except (NotADirectoryError, FileExistsError) as error:
                 said = f"cannot write {out}: it is, or lies under, a file; choose another --output"
                 raise StorageError(said) from error

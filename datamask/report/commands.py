@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from datamask.release.release_folder import find_release
+from datamask.release.release_folder import find_release, outside_releases
 from datamask.storage import join
 from datamask.surroundings import escaped
 
@@ -16,7 +16,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 def report(
     release: Annotated[str, typer.Argument(help="A release, or an output folder (its latest release).")],
     to: Annotated[
-        str | None, typer.Option("--to", help="Where to write the page again; else it is left as it is.")
+        str | None,
+        typer.Option(
+            "--to", help="Where to write the page again; else it is left as it is.", callback=outside_releases
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

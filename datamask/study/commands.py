@@ -10,6 +10,7 @@ from ruamel.yaml import YAML, YAMLError
 
 from datamask.config import Select
 from datamask.errors import ConfigError
+from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
 from datamask.storage import join
 from datamask.study.comparisons import JsonOption
@@ -41,7 +42,9 @@ def judge(
     device: Annotated[str, typer.Option(help="Of the network: auto, cpu, cuda.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of pools, draws, items and the network.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.", callback=outside_releases)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge whether a model learns more from the choice than from a random one, top-quality and SemDeDup."""
@@ -92,7 +95,11 @@ def worth(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="Folder for worth.md, worth.json and what is computed; by default nothing is kept."),
+        typer.Option(
+            "--to",
+            help="Folder for worth.md, worth.json and what is computed; by default nothing is kept.",
+            callback=outside_releases,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from datamask.config import load_config, validate
 from datamask.errors import ConfigError
+from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, write_content
 from datamask.study.targets import read_targets
@@ -27,7 +28,10 @@ def sweep(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="The YAML file the pick is written into.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Folder for sweep.html, sweep.json, front.png.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Folder for sweep.html, sweep.json, front.png.", callback=outside_releases),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the balance of quality and diversity for λ from 0 to 1 on an embedded corpus."""
@@ -67,7 +71,9 @@ def ablate(
         typer.Option(help="Texts from outside the pool, on which the coder judges every arm; patterns too."),
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.", callback=outside_releases)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare selections of one embedded corpus side by side."""

@@ -387,6 +387,88 @@ def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
     assert verify(ReleaseFolder(target, second.version, second.key)).problems == []
 
 
+def test_push_leaves_files_that_no_release_brought(two, tmp_path):
+    _, ((_, first), (_, second)) = two
+    target = tmp_path / "mine"
+    own = [target / "data" / "raw.txt", target / "plots" / "my.png", target / "data" / "en" / "a.parquet"]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the user's own")
+    assert upload_release(second, str(target)).removed == []
+
+    class Stopped(Exception):
+        pass
+
+    def stop(path, size):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        upload_release(first, str(target), stop)
+    assert any(path.startswith("decisions/t") for path in upload_release(first, str(target)).removed)
+    assert [path.read_text() for path in own] == ["the user's own"] * 3
+    added = {f"{path.relative_to(target)} was added" for path in own}
+    assert set(verify(ReleaseFolder(str(target), first.version, first.key)).problems) == added
+
+
+def test_push_to_a_folder_with_another_manifest_is_refused(two, tmp_path):
+    _, ((_, first), _) = two
+    (tmp_path / "manifest.json").write_text('{"name": "an extension"}')
+    with pytest.raises(StorageError, match=r"manifest\.json: no release has such a manifest.*push to another place"):
+        upload_release(first, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_push_never_goes_over_an_output_folder_or_its_releases(two, tmp_path):
+    folder, ((_, first), (_, second)) = two
+    out = folder / "out"
+    before = storage.list_files(str(out))
+    for target in (out, first.path, f"{first.path}/"):
+        with pytest.raises(ConfigError, match="is an output folder, or a release of one; push to a folder of its own"):
+            upload_release(second, str(target))
+    assert storage.list_files(str(out)) == before
+    mirror = tmp_path / "mirror" / "releases" / second.version
+    upload_release(second, str(mirror))
+    assert upload_release(second, str(mirror)).uploaded == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("summary", "{out}", "--to", "{release}"),
+        ("report", "{out}", "--to", "{release}/plots"),
+        ("trends", "{out}", "--to", "{release}/report.html"),
+        ("tokens", "{out}", "--tokenizer", "none", "--format", "npy", "--to", "{out}/latest"),
+        ("sweep", "{out}", "--to", "{release}"),
+        ("ablate", "{out}", "--to", "{release}"),
+        ("judge", "{out}", "--targets", "none", "--to", "{release}"),
+        ("worth", "none", "--against", "{out}", "--to", "{release}"),
+        ("curate", "{out}/../input", "--plain", "--output", "{out}/latest"),
+        ("clean", "{release}", "--yes"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_no_command_writes_into_a_release(two, capsys, command):
+    folder, ((_, release), _) = two
+    before = storage.list_files(release.path)
+    code, _, err = run(capsys, *(word.format(out=folder / "out", release=release.path) for word in command))
+    assert code == 2 and "lies there, and a release never changes; name another place" in err
+    assert storage.list_files(release.path) == before and verify(release).problems == []
+
+
+def test_a_rollback_of_a_wrong_name_makes_no_folder(tmp_path, capsys):
+    code, _, err = run(capsys, "rollback", tmp_path / "none")
+    assert code == 3 and "has no release to roll back to" in err and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["{file}", "{file}/out", "/proc/none"])
+def test_an_output_that_cannot_be_written_is_named(two, tmp_path, capsys, place):
+    file = tmp_path / "a.parquet"
+    file.write_bytes(b"")
+    out = place.format(file=file)
+    code, _, err = run(capsys, "curate", two[0] / "input", "--plain", "--output", out)
+    assert code == 5 and f"cannot write {out}: " in err and "; choose another --output" in err
+
+
 def test_push_refuses_a_release_that_is_not_whole_and_urls_that_are_none(two, tmp_path):
     _, (_, (_, release)) = two
     broken = tmp_path / release.version

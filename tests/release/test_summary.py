@@ -194,5 +194,7 @@ def test_command_and_python_say_the_same(release, tmp_path, capsys):
     assert json.loads(out) == Release(release.path).summary({"models": "m-1"}, True)
     assert json.loads((tmp_path / FILES[1]).read_text()) == json.loads(out) and status == 0
     assert "m-1" in (tmp_path / FILES[0]).read_text()
+    status, _, err = call("summary", release.path, "--statement", "provider")
+    assert status == 2 and "--statement provider: valid are provider, " in err and "each with =TEXT" in err
     status, _, err = call("summary", release.path, "--statement", "maker=m")
     assert status == 2 and "valid are provider, representative" in err

@@ -11,14 +11,17 @@ from datamask.config import Statement
 from datamask.errors import ConfigError
 from datamask.release.commands import RELEASE, print_json
 from datamask.release.printing import Json
-from datamask.release.release_folder import find_release
+from datamask.release.release_folder import find_release, outside_releases
 from datamask.release.summary.facts import with_statements
 from datamask.release.summary.write import FILES, publish_files, summary_files
 
 
 def summary(
     release: Annotated[str, typer.Argument(help=RELEASE)],
-    to: Annotated[str | None, typer.Option(help="Folder or URL for its three files; else it is printed.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Folder or URL for its three files; else it is printed.", callback=outside_releases),
+    ] = None,
     statement: Annotated[
         list[str] | None, typer.Option(help=f"NAME=TEXT, what only you know: {', '.join(get_args(Statement))}.")
     ] = None,
@@ -26,9 +29,11 @@ def summary(
     json_: Json = False,
 ) -> None:
     """Say what a release is made of, as the EU's AI Act asks: domains, dumps, dates, languages, licences, removals."""
-    said = dict(pair.partition("=")[::2] for pair in statement or [])
-    if wrong := sorted(said.keys() - set(get_args(Statement))):
-        raise ConfigError(f"--statement {wrong[0]}: valid are {', '.join(get_args(Statement))}, each with =TEXT")
+    said: dict[str, str] = {}
+    for pair in statement or []:
+        name, given, said[name] = pair.partition("=")
+        if not given or name not in get_args(Statement):
+            raise ConfigError(f"--statement {name}: valid are {', '.join(get_args(Statement))}, each with =TEXT")
     found = find_release(release)
     files = summary_files(with_statements(found.manifest(), said, small), found.path)
     if to is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -40,4 +41,4 @@ def tokens(
         f"{done.folder}: {several(done.documents, 'document')}, {done.tokens:,} tokens of {done.width} in "
         f"{several(len(files), 'file')}, {held}{'' if done.new else '; it was there already'}"
     )
-    print(f"check it: datamask verify {release} --tokens {done.folder}")
+    print(f"check it: {shlex.join(['datamask', 'verify', release, '--tokens', done.folder])}")

@@ -29,7 +29,7 @@ from datamask.models.tokens import DocumentTokenizer
 from datamask.release.data_files import REPEAT, WrittenFile, written
 from datamask.release.manifest import data_paths
 from datamask.release.merge import schema_of
-from datamask.release.release_folder import ReleaseFolder
+from datamask.release.release_folder import ReleaseFolder, outside_releases
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
 from datamask.text.utf8 import runs_of
@@ -104,7 +104,7 @@ def write_tokens(
     :param tokenizer: a folder with tokenizer.json, such a file, or a name on the Hugging Face hub.
     :param to: where the folder is made; None: `tokens/` in the release's output folder.
     :param maps: who runs the rounds; threads of this process by default.
-    :raises ConfigError: no such format; `to` must be given; no token ends a document.
+    :raises ConfigError: no such format; `to` must be given, or lies in a release; no token ends a document.
     :raises ModelError: the tokenizer is missing or broken.
     :raises DamagedFileError: the release is not as it should be.
     """
@@ -113,7 +113,7 @@ def write_tokens(
     out = release.path.removesuffix(f"/releases/{release.version}")
     if to is None and out == release.path:
         raise ConfigError(f"{release.path} lies in no output folder; say where tokens go: --to FOLDER", next=["--to"])
-    to = to or storage.join(out, "tokens")
+    to = outside_releases(to) or storage.join(out, "tokens")
     found = find_tokenizer(tokenizer, options.end)
     manifest = release.manifest()
     cuts = max(1, -(-manifest["conservation"]["total"]["tokens_selected"] // options.file_tokens))
