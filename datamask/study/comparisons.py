@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,7 +100,7 @@ def ablate(
 
 
 def write_lamb(path: Path, lamb: float) -> None:
-    """Sets select.lamb in a YAML configuration; everything else in it, comments too, stays as it is.
+    """Sets select.lamb in a YAML configuration; everything else stays as it is: comments, line ends, a byte-order mark.
 
     :raises ConfigError: the file cannot be read, is not a configuration, or would not be a valid one.
     """
@@ -112,7 +113,10 @@ def write_lamb(path: Path, lamb: float) -> None:
     stream = io.StringIO()
     yaml.dump(settings, stream)
     validate(yaml.load(stream.getvalue()), str(path))
-    write_content(str(path), stream.getvalue())
+    before, after = path.read_bytes(), stream.getvalue().encode()
+    if b"\r\n" in before:
+        after = after.replace(b"\n", b"\r\n")
+    write_content(str(path), codecs.BOM_UTF8 + after if before.startswith(codecs.BOM_UTF8) else after)
 
 
 def _read_yaml(path: Path) -> tuple[Any, Any]:
@@ -122,5 +126,5 @@ def _read_yaml(path: Path) -> tuple[Any, Any]:
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     return yaml, yaml.load(text) or yaml.load(f"{text.rstrip()}\nselect:\n  lamb: 0.5\n")  # whose comments stay

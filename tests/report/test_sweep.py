@@ -159,6 +159,9 @@ def test_the_pick_is_written_into_a_configuration_with_its_comments(tmp_path: Pa
     path.write_text("# select:\n#   lamb: 0.1\n")
     write_lamb(path, 0.3)
     assert path.read_text() == "# select:\n#   lamb: 0.1\nselect:\n  lamb: 0.3\n"
+    path.write_bytes(b"\xef\xbb\xbf# ours\r\nselect:\r\n  lamb: 0.5  # halfway\r\n")
+    write_lamb(path, 0.3)
+    assert path.read_bytes() == b"\xef\xbb\xbf# ours\r\nselect:\r\n  lamb: 0.3  # halfway\r\n"
     path.write_text("select: 3\n")
     with pytest.raises(ConfigError):
         write_lamb(path, 0.3)
