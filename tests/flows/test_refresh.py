@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.changes import check_gone
+from datamask.changes import Changes, check_gone
 from datamask.errors import IncompleteError
 from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
@@ -299,3 +299,13 @@ def test_a_file_of_which_many_rows_are_no_documents_stops_the_run(call, corpus, 
     assert "shard-09.jsonl: 30 of 60 rows are no documents: 30 empty_text" in err and "run.quarantine=1" in err
     status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "run.quarantine=1")
     assert status == 0, err
+
+
+def test_how_files_are_grouped_reads_again_what_lies_in_other_shards_alone():
+    settings = ("corpus.drop: [] → ['a']", "corpus.group_bytes: 9 → 1")
+    said = Changes("0001-a", (), (), (), (), (), (), 3, settings, failures=False, documents=7).describe().split("\n")
+    assert (
+        said[1] == "corpus.group_bytes: 9 → 1: what lies in other shards now is read again, and the release is written "
+        "again (7 documents)"
+    )
+    assert said[2] == "corpus.drop: [] → ['a']: every document is read, embedded and scored again (7 documents)"
