@@ -261,6 +261,22 @@ def test_a_metric_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: 
         select(features, quality, algorithm=f"{tmp_path}/metrics.py:{name}", solver=solver, budget_documents=12)
 
 
+def test_what_a_metric_changes_in_place_is_its_own(tmp_path: Path) -> None:
+    source = "class {}:\n    def __init__(self, pool, weights, size):\n        {}\n        self.shares = weights\n"
+    source += "    def value(self, masks): return (masks.double() @ self.shares).sqrt()\n"
+    ways = {"Copies": "weights = weights / size", "Changes": "weights /= size"}
+    (tmp_path / "shares.py").write_text("".join(source.format(*way) for way in ways.items()))
+    tokens = np.arange(10, 70)
+    copies, changes = (
+        select(
+            np.eye(60), np.arange(60), algorithm=f"{tmp_path}/shares.py:{name}", solver="random", tokens=tokens,
+            budget_tokens=500,
+        )
+        for name in ways
+    )  # fmt: skip
+    assert changes.objective == copies.objective
+
+
 @pytest.mark.parametrize(("name", "gave"), [("Nothing", "a NoneType"), ("Mask", "a Tensor"), ("Short", r".*\[3\].*")])
 def test_a_solver_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: str, gave: str) -> None:
     (tmp_path / "solvers.py").write_text(SOLVERS)

@@ -92,8 +92,9 @@ def _own_metric(problem: Problem, name: str) -> Metric:
     count, device = len(problem), problem.pool.device
     plain = Limits(problem.limits.weights, problem.size)
     masks = np.stack([fill_in_order(plain, order) for order in (np.arange(count), np.arange(count)[::-1])])
+    weights = problem.weights.clone()  # which it may change in place
     with extensions.named_in_errors(f"metric {name!r}"):
-        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        metric = metric_class(name)(problem.pool, weights, problem.size)
         if isinstance(metric, MomentMetric | MixtureMetric):
             return metric
         answers: list[tuple[str, torch.Tensor, tuple[int, ...]]] = [
