@@ -238,6 +238,13 @@ class Run(Driver):
     def look_before(self, stage: Stage) -> None:
         if stage.by == "rounds":
             self.check_complete()
+        before = self.previous.quality
+        if stage.name == "score" and before and before.fingerprint != self.results["quality"].fingerprint:
+            self._say(
+                f"every document is scored again: what release {self.previous.version} was scored by is gone from "
+                f"{self.work}, or has changed",
+                logging.WARNING,
+            )
         if stage.name != ("prices" if "prices" in self.stages else "mask"):
             return
         files = list(self.files.values())

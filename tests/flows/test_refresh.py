@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 from functools import wraps
 
 import pyarrow as pa
@@ -39,6 +40,17 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
     assert now["documents"]["read"] == 240
     assert stage(now, "encoder")["cached"] == 1
     assert now["drift"] == []
+
+
+def test_that_old_documents_are_scored_by_another_model_is_told(call, corpus, out, found):
+    write_shard(corpus, 5)
+    given = "refresh", "--output", out, "--input", corpus
+    shutil.rmtree(out / "work" / "quality")
+    status, _, err = call(*given, small=False)
+    assert status == 0 and f"every document is scored again: what release {found['version']} was scored by" in err
+    write_shard(corpus, 6)
+    status, _, err = call(*given, small=False)
+    assert status == 0 and "scored again" not in err
 
 
 def test_what_settings_name_and_its_content_changed_is_new(refresh, corpus, out, found, tmp_path):
