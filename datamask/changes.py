@@ -178,7 +178,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     found = []
     given = {name: value for name, value in before["select"].items() if name in Select.model_fields}
     before = {**before, "select": resolve(validate_section(Select, given)).model_dump(mode="json")}
-    for section in CONSEQUENCES:
+    for section in dict.fromkeys(name.split(".")[0] for name in CONSEQUENCES):
         for name, value in now[section].items():
             old = before.get(section, {}).get(name, value)  # a setting that is new in this version says nothing
             if old != value and f"{section}.{name}" not in INDIFFERENT:
