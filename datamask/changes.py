@@ -15,10 +15,8 @@ from datamask.pipeline import INDIFFERENT
 from datamask.release.release_folder import latest_version
 
 NAMED = 3  # shards that are named of those that are new, changed or gone
-# a setting or a section whose settings changed, and what is done again for every document, old ones too
+# a section whose settings changed, and what is done again for every document, old ones too
 CONSEQUENCES = {
-    "corpus.group_bytes": "what lies in other shards now is read again, and the release is written again",
-    "corpus.shard_rows": "what lies in other shards now is read again, and the release is written again",
     "corpus": "every document is read, embedded and scored again",
     "encoder": "every document is embedded again",
     "quality": "every document is scored again",
@@ -28,6 +26,11 @@ CONSEQUENCES = {
     "select": "the selection is computed again",
     "release": "the release is written again",
 }
+REGROUPED = "what lies in other shards now is read again, and the release is written again"
+GROUPING = {
+    "corpus.group_bytes": REGROUPED,
+    "corpus.shard_rows": REGROUPED,
+}  # settings that cost less than their section
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Changes:
         if self.files:
             parts.append(f"{several(len(self.files), 'file')} gone from them ({some(self.files, NAMED)})")
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
-        for name, consequence in CONSEQUENCES.items():
+        for name, consequence in (GROUPING | CONSEQUENCES).items():
             found = [setting for setting in self.settings if _named(setting) == name]
             if found:
                 text += f"\n{'; '.join(found)}: {consequence} ({several(self.documents, 'document')})"
@@ -71,8 +74,8 @@ class Changes:
 
 
 def _named(setting: str) -> str | None:
-    """The key of `CONSEQUENCES` that "section.name: …" falls under."""
-    return next((name for name in CONSEQUENCES if setting.startswith((f"{name}:", f"{name}."))), None)
+    """The key of `GROUPING` or of `CONSEQUENCES` that "section.name: …" falls under."""
+    return next((name for name in GROUPING | CONSEQUENCES if setting.startswith((f"{name}:", f"{name}."))), None)
 
 
 def named_content(config: Config) -> dict[str, str]:
