@@ -142,7 +142,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=6,
+            version=7,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,
@@ -245,7 +245,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=29,
+            version=30,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

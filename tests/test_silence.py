@@ -15,7 +15,9 @@ print("the result", flush=True)
 silence.SILENCE.end()
 time.sleep(1)
 """
-LOUD = QUIET.replace("time.sleep(1.2)", "[(print('.', flush=True), time.sleep(0.05)) for _ in range(20)]")
+LOUD = QUIET.replace("0.2, 0.5", "1.0, 1.0").replace(
+    "time.sleep(1.2)", "[(print('.', flush=True), time.sleep(0.05)) for _ in range(40)]"
+)
 
 
 def run(code):

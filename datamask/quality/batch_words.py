@@ -20,6 +20,8 @@ FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in 
 POINT = np.uint64(0x1FFFFF)
 LESS, AMPERSAND, PIPE = (ord(char) for char in "<&|")
 LEFT_QUOTES = (ord("«"), ord("‹"))
+COLON, SLASH = ord(":"), ord("/")
+NOT_OF_LINKS = tuple(map(ord, '<>"{}|\\^`'))  # RFC 3986 has none of them in an address
 
 
 class BatchWords:
@@ -66,10 +68,17 @@ class BatchWords:
 
     @cached_property
     def figures(self) -> np.ndarray:
-        """(tokens,) bool: which stand in a passage of figures: a table, a formula, a head of mail. There more than
-        FIGURES of the tokens up to REACH away are numbers or marks that end no sentence."""
+        """(tokens,) bool: which stand in a passage of figures: a table, a formula, a head of mail, a link. There more
+        than FIGURES of the tokens up to REACH away are numbers or marks that end no sentence; links are not counted."""
         marks = np.where(self.is_word, self.kinds & wt.DIGIT != 0, self.kinds & wt.STOP == 0)
-        return self.near(marks) > FIGURES * self.near(np.ones(len(marks), bool))
+        return (self.near(marks & ~self.linked) > FIGURES * self.near(~self.linked)) | self.linked
+
+    @cached_property
+    def linked(self) -> np.ndarray:
+        """(tokens,) bool: which are of a link, `https://…`, but for a full stop or the like at its end."""
+        found = np.empty(len(self.start), bool)
+        find_links(self.points, wt.tables().packed, self.start, self.end, self.is_word, found)
+        return found
 
     @cached_property
     def parted(self) -> np.ndarray:
@@ -86,6 +95,26 @@ def count_tokens(first, which, found):  # type: ignore[no-untyped-def]
     """Fills found (documents,) with `BatchWords.count`."""
     for document in range(len(found)):
         found[document] = np.sum(which[first[document] : first[document + 1]])
+
+
+@compiled
+def find_links(points, table, start, end, is_word, found):  # type: ignore[no-untyped-def]
+    """Fills found (tokens,) with `BatchWords.linked`: a word, ":" and "//", and what goes on from there without white
+    space, a mark that no address holds, or a letter of a script without spaces."""
+    inside = False
+    for at in range(len(found)):
+        point = points[start[at]]
+        glued = at > 0 and start[at] == end[at - 1]
+        if inside:
+            inside = glued and point not in NOT_OF_LINKS and not table[point] & np.uint64(wt.SINGLE)
+            inside = inside and (point < 128 or is_word[at])
+        elif glued and at > 1 and point == SLASH and end[at] - start[at] == 2 and is_word[at - 2]:
+            inside = points[start[at - 1]] == COLON and start[at - 1] == end[at - 2]
+            found[at - 2] = found[at - 1] = inside
+        found[at] = inside
+        last = inside and (at + 1 == len(found) or start[at + 1] > end[at])
+        if last and not is_word[at] and point != SLASH:
+            found[at] = False
 
 
 @compiled

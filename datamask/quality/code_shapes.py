@@ -26,8 +26,6 @@ WORDS = 7  # shapes of words: see `shape_of`
 SHAPES = WORDS + 2 * (len(MARKS) + 1)  # a mark, and a run of it; the last of each is any other mark
 LOWERED, CAPITAL, UPPERED, MIXED, NUMBER, UNCASED, LETTER = range(WORDS)
 PLACES = np.full(128, len(MARKS), np.int64)  # of a mark in MARKS
-COLON = WORDS + MARKS.index(":")
-SLASHES = WORDS + len(MARKS) + 1 + MARKS.index("/")  # a run of them
 PLACES[[ord(mark) for mark in MARKS]] = np.arange(len(MARKS))
 PAIRS = SHAPES * SHAPES * 2
 LEAST_MARKS = 0.01  # share of characters that programs are written with: with less, a document is no code
@@ -51,7 +49,7 @@ def shape_pairs(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
     :param wanted: (documents,) bool, of which documents
     """
     found = np.empty(len(words.start), np.int64)
-    of_tokens = words.start, words.end, words.is_word, words.first, wanted
+    of_tokens = words.start, words.end, words.is_word, words.linked, words.first, wanted
     pair_shapes(words.points, tables().packed, *of_tokens, found)
     return found
 
@@ -98,22 +96,18 @@ def shape_of(points, table, start, end, is_word):  # type: ignore[no-untyped-def
 
 
 @compiled
-def pair_shapes(points, table, start, end, is_word, first, wanted, found):  # type: ignore[no-untyped-def]
+def pair_shapes(points, table, start, end, is_word, linked, first, wanted, found):  # type: ignore[no-untyped-def]
     """Fills found (tokens,) with the number of each token's pair with the one before it; −1 where a document begins
-    or is not wanted (documents,), and within a link, which is what follows "://" without white space."""
+    or is not wanted (documents,), and within a link."""
     for document in range(len(first) - 1):
         if not wanted[document]:
             found[first[document] : first[document + 1]] = -1
             continue
-        before, linked = -1, False
+        before = -1
         for at in range(first[document], first[document + 1]):
             shape = shape_of(points, table, start[at], end[at], is_word[at])
-            if before < 0:
-                found[at] = -1
-            else:
-                glued = start[at] == end[at - 1]
-                linked = glued and (linked or (before == COLON and shape == SLASHES))
-                found[at] = -1 if linked else (before * SHAPES + shape) * 2 + glued
+            pair = (before * SHAPES + shape) * 2 + (start[at] == end[at - 1])
+            found[at] = -1 if before < 0 or linked[at] else pair
             before = shape
 
 

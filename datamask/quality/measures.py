@@ -17,9 +17,9 @@ from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, counted
 from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
-from datamask.quality.word_tables import BAR, BLANK, DIGIT, UPPER, tables
+from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 16  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 17  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -50,6 +50,7 @@ ENTITY = 8  # characters after "&", ";" among them
 SHORTEST, LONGEST = 3, 60  # words of a sentence
 SEVERAL = 4  # of 25 words: so many words of menus make one
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
+CROWDED = 6  # words of an item of a menu, its separator counted
 RUN = 8
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 BLOCK = 256  # pairs of words that are looked up one after the other
@@ -113,9 +114,22 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
         "repeated": repeats / np.maximum(runs, 1),
         "tags": count_tags(words) / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
-        "bars": bars / np.maximum(number, 1),
+        "bars": bars * crowded(words) / np.maximum(number, 1),
         "code": code_shapes.code_probability(words),
     }
+
+
+def crowded(words: BatchWords) -> np.ndarray:
+    """(documents,) the share of separators and pictures with another at most CROWDED words before or after: one alone
+    is a bullet before a sentence, a unit or a trademark."""
+    means = tables().meaning[words.points[words.start]]
+    places = np.flatnonzero((means == BAR) | (means == QUOTE))
+    document = words.document[places]
+    close = (np.diff(places) <= CROWDED) & (document[1:] == document[:-1])
+    near = np.append(close, False) | np.append(False, close)
+    count = np.bincount(document, minlength=len(words))
+    found: np.ndarray = np.bincount(document, near, minlength=len(words)) / np.maximum(count, 1)
+    return found
 
 
 def count_tags(words: BatchWords) -> np.ndarray:
@@ -152,15 +166,17 @@ def repeated_runs(words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
     """(documents,) each: the number of runs of RUN words that came before in the document, and of all.
 
     Numbers are told apart here, though one of `BatchWords.hashes` stands for all of a length: lines of a table, or of
-    a law, that differ in theirs repeat nothing.
+    a law, that differ in theirs repeat nothing. Links are left out.
     """
     keys, numbers = words.hashes.copy(), np.flatnonzero(words.kinds & DIGIT)
     written = np.empty(len(numbers), np.uint64)
     span_hashes(words.points, words.start[numbers], words.end[numbers], written)
     keys[numbers] = written
+    keys = keys[~words.linked]
+    first = np.append(0, np.cumsum(~words.linked))[words.first]
     found = np.zeros(len(words), np.int64)
-    count_repeats(words.first, keys, found)
-    return found, np.maximum(np.diff(words.first) - RUN + 1, 0)
+    count_repeats(first, keys, found)
+    return found, np.maximum(np.diff(first) - RUN + 1, 0)
 
 
 def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np.ndarray) -> dict[str, np.ndarray]:

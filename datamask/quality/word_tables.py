@@ -34,6 +34,7 @@ LETTERS = 3  # of a word's end and the next one's beginning: how words join wher
 # What a code point means beyond its kind.
 PLAIN, BROKEN, CODE, BAR, QUOTE = range(5)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
+_OF_WORDS = "°℃℉®™"  # no pictures, whatever their category
 _CODE = "{}[]()=;_\\&+^~`"  # no "*" and "#", which begin items of lists and hashtags
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
 _QUOTES = "«»‹›"
@@ -80,6 +81,7 @@ def tables() -> WordTables:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
     script[: ch.LAST][letter] = [numbers[name] for name in names]
     meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
+    meaning[[ord(char) for char in _OF_WORDS]] = PLAIN
     meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
     meaning[0xFFFD] = BROKEN
     meaning[: ch.LAST][(category == "Cc") & ~blank[: ch.LAST]] = BROKEN

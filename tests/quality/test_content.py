@@ -473,3 +473,42 @@ def test_the_dtype_of_a_scorer_is_the_one_its_key_names() -> None:
     ref = ScorerRef(ScorerSettings(kind="transformer", model="m"), "m", None, "key", "bfloat16")
     again = QualityRef.from_dict(QualityRef((ref,), "sum", {}).as_dict()).scorers[0]
     assert again == ref and replace(ref, dtype=None) != ref
+
+
+@pytest.mark.parametrize(
+    ("text", "bars"),
+    [
+        ("Home | About us | Contact | Terms of use", 3),
+        ("Home » News » Sport", 2),
+        ("• It rained all day in the hills, and nobody went out. • Then the sun came out again and stayed.", 0),
+        ("By Ann Lee | It rained all day in the hills around the town, and nobody went out that night.", 0),
+        ("Between 20 °C and 30 °C Foo™ and Bar® grow.", 0),
+    ],
+)
+def test_separators_and_pictures_count_where_they_stand_close(text: str, bars: int) -> None:
+    found = plain(text)
+    assert round(found["bars"] * found["words"]) == bars
+
+
+def test_a_link_is_a_passage_of_figures_and_changes_nothing_around_it() -> None:
+    said = "The river rises in the hills near {}, and from there it flows to the north for many days."
+    without, linked = plain(said.format("Bath")), plain(said.format("https://ab.org/c?d=e&g=h.html"))
+    assert without["figures"] == 0 and linked["sentences"] == without["sentences"] == 1
+    assert plain(" ".join(f"https://ab.org/{n}/c.html" for n in range(40)))["figures"] > 0.8
+    links = [f"They said {word} at https://ab.org/a/b/c/d/{word}." for word in ("one", "two", "six", "ten")]
+    assert plain(" ".join(links))["repeated"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "linked"),
+    [
+        ("see (http://a.b/c?d). Now", "http://a.b/c?d)"),
+        ("见http://a.b/c，然后", "http://a.b/c"),
+        ('<a href="http://a.b/c">d</a>', "http://a.b/c"),
+        ("//a http:/ b: //c", ""),
+    ],
+)
+def test_where_a_link_ends(text: str, linked: str) -> None:
+    words = BatchWords([text])
+    of_links = zip(words.start[words.linked], words.end[words.linked], strict=True)
+    assert "".join(chr(point) for begin, end in of_links for point in words.points[begin:end]) == linked
