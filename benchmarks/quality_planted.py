@@ -160,7 +160,15 @@ def additions(generator: random.Random, vocabulary: list[str], language: str) ->
             part + f" $x_{{{n}}} = \\frac{{a_{n} + {n}}}{{b^2}}$" * (n % 6 == 0) for n, part in enumerate(parts)
         )
 
+    def each(text: str, number: int, form: str) -> str:
+        parts = text.split(". ")
+        return ". ".join(form.format(part, n) if n % number == 0 else part for n, part in enumerate(parts))
+
     return {
+        "bullets": lambda text: each(text, 1, "• {0}"),
+        "pictures": lambda text: each(text, 3, "{0} 😀"),
+        "byline": lambda text: f"{words(2)} | {number(1, 28)} March 2011 | {number(10, 23)}:45\n\n{text}",
+        "links": lambda text: each(text, 3, "{0} [" + words() + "](https://example.org/{1}/index.html)"),
         "table with bars": lambda text: table(
             text, lambda: f"| {words(2)} | {number(1, 999)} | {number(1, 99)}.{number(0, 9)} | {words()} |"
         ),

@@ -168,8 +168,9 @@ def tokens_of_documents(draw: st.DrawFn) -> Tokens:
 
 
 def made_words(first: np.ndarray, kinds: np.ndarray, is_word: np.ndarray) -> BatchWords:
-    """Words of no text."""
+    """Words of no text, none of a link."""
     words = BatchWords.__new__(BatchWords)
+    words.linked = np.zeros(len(kinds), bool)
     words.starts, words.first, words.kinds, words.is_word = first[:-1], first, kinds, is_word
     return words
 
