@@ -50,7 +50,7 @@ ENTITY = 8  # characters after "&", ";" among them
 SHORTEST, LONGEST = 3, 60  # words of a sentence
 SEVERAL = 4  # of 25 words: so many words of menus make one
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
-CROWDED = 6  # words of an item of a menu, its separator counted
+CROWDED = 6  # words of an item of a menu, its separator counted; three separators make one
 RUN = 8
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 BLOCK = 256  # pairs of words that are looked up one after the other
@@ -120,13 +120,15 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
 
 
 def crowded(words: BatchWords) -> np.ndarray:
-    """(documents,) the share of separators and pictures with another at most CROWDED words before or after: one alone
-    is a bullet before a sentence, a unit or a trademark."""
+    """(documents,) the share of separators and pictures that are three or more in a row, at most CROWDED words from one
+    to the next: fewer are bullets before sentences, or part a name from a date."""
     means = tables().meaning[words.points[words.start]]
     places = np.flatnonzero((means == BAR) | (means == QUOTE))
     document = words.document[places]
     close = (np.diff(places) <= CROWDED) & (document[1:] == document[:-1])
-    near = np.append(close, False) | np.append(False, close)
+    ends = np.pad(close, 1)
+    middle = np.pad(ends[:-1] & ends[1:], 1)  # close to the one before and to the one after
+    near = (middle[:-2] | middle[1:-1] | middle[2:])[: len(places)]
     count = np.bincount(document, minlength=len(words))
     found: np.ndarray = np.bincount(document, near, minlength=len(words)) / np.maximum(count, 1)
     return found
