@@ -26,11 +26,11 @@ CONSEQUENCES = {
     "select": "the selection is computed again",
     "release": "the release is written again",
 }
-REGROUPED = "what lies in other shards now is read again, and the release is written again"
-GROUPING = {
-    "corpus.group_bytes": REGROUPED,
-    "corpus.shard_rows": REGROUPED,
-}  # settings that cost less than their section
+# settings that cost less than their section
+GROUPING = dict.fromkeys(
+    ("corpus.group_bytes", "corpus.shard_rows"),
+    "what lies in other shards now is read again, and the release is written again",
+)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     found = []
     given = {name: value for name, value in before["select"].items() if name in Select.model_fields}
     before = {**before, "select": resolve(validate_section(Select, given)).model_dump(mode="json")}
-    for section in dict.fromkeys(name.split(".")[0] for name in CONSEQUENCES):
+    for section in CONSEQUENCES:
         for name, value in now[section].items():
             old = before.get(section, {}).get(name, value)  # a setting that is new in this version says nothing
             if old != value and f"{section}.{name}" not in INDIFFERENT:
