@@ -45,7 +45,7 @@ class Changes:
     lost: tuple[str, ...]  # of those, whose content is in no other shard, and no failure excuses
     files: tuple[str, ...]  # that are gone from shards of several files, which are there
     same: int
-    settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7", "filter.own: rules.py:NoAdverts has changed"
+    settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7", "filter.own: NAME has changed"
     failures: bool  # other files than before cannot be read
     documents: int  # of the last release's corpus
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datamask import extensions
+from datamask import extensions, storage
 from datamask.encoders.encode import Encoded
-from datamask.encoders.pin import own_key
 from datamask.errors import ModelError
-from datamask.models.encoder_ref import EncoderRef
+from datamask.models.encoder_ref import VERSION, EncoderRef
 from datamask.stages import Progress, silent
 
 
@@ -56,3 +55,11 @@ class OwnEncoder:
         progress(len(tokenised))
         # a text without any direction gets the one that all such texts share, as with the encoders built in
         return Encoded(np.where(length == 0, np.float32(wanted**-0.5), found / np.where(length == 0, 1, length)))
+
+
+def own_key(own: extensions.Extension, options: str, dimensions: int) -> str:
+    """The fingerprint of the reference of an encoder of the user's own, by its code as it is now.
+
+    :param options: as JSON.
+    """
+    return storage.key("own", VERSION, own.fingerprint(), options, dimensions)

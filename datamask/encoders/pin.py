@@ -14,11 +14,9 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import shard_schema
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
-from datamask.models.encoder_ref import EncoderRef
+from datamask.models.encoder_ref import VERSION, EncoderRef
 from datamask.models.load import loading
 from datamask.models.locate import locate
-
-VERSION = 1  # of these references; the stage's own is that of what it fits
 
 
 def pin_model(settings: Settings, work: str) -> EncoderRef:
@@ -103,7 +101,7 @@ def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
 
     :raises ConfigError: it cannot be loaded. :raises ModelError: its vectors are smaller than `settings.dimensions`.
     """
-    from datamask.encoders.own import OwnEncoder
+    from datamask.encoders.own import OwnEncoder, own_key
 
     options = json.dumps(settings.options, sort_keys=True)
     ref = EncoderRef(
@@ -121,11 +119,3 @@ def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
     )
     OwnEncoder(ref).compute(["a text to see what the vectors are like"], settings.batch_tokens)
     return ref
-
-
-def own_key(own: extensions.Extension, options: str, dimensions: int) -> str:
-    """The fingerprint of the reference of an encoder of the user's own, by its code as it is now.
-
-    :param options: as JSON.
-    """
-    return storage.key("own", VERSION, own.fingerprint(), options, dimensions)

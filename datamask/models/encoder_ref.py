@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 Kind = Literal["static", "model", "column", "own"]
+VERSION = 1  # of the references that `encoders.pin` makes; the stage's own is that of what it fits
 
 
 @dataclass(frozen=True)

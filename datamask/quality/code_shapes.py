@@ -44,13 +44,14 @@ def code_probability(words: BatchWords) -> np.ndarray:
 
 
 def shape_pairs(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
-    """(tokens,) int64: which pair of shapes each token and the one before it are; −1: none that counts.
+    """(tokens,) int64: which pair of shapes each token and the one before it are; −1: none that counts, as in a link.
 
     :param wanted: (documents,) bool, of which documents
     """
     found = np.empty(len(words.start), np.int64)
-    of_tokens = words.start, words.end, words.is_word, words.linked, words.first, wanted
+    of_tokens = words.start, words.end, words.is_word, words.first, wanted
     pair_shapes(words.points, tables().packed, *of_tokens, found)
+    found[words.linked] = -1
     return found
 
 
@@ -96,9 +97,9 @@ def shape_of(points, table, start, end, is_word):  # type: ignore[no-untyped-def
 
 
 @compiled
-def pair_shapes(points, table, start, end, is_word, linked, first, wanted, found):  # type: ignore[no-untyped-def]
+def pair_shapes(points, table, start, end, is_word, first, wanted, found):  # type: ignore[no-untyped-def]
     """Fills found (tokens,) with the number of each token's pair with the one before it; −1 where a document begins
-    or is not wanted (documents,), and within a link."""
+    or is not wanted (documents,)."""
     for document in range(len(first) - 1):
         if not wanted[document]:
             found[first[document] : first[document + 1]] = -1
@@ -107,7 +108,7 @@ def pair_shapes(points, table, start, end, is_word, linked, first, wanted, found
         for at in range(first[document], first[document + 1]):
             shape = shape_of(points, table, start[at], end[at], is_word[at])
             pair = (before * SHAPES + shape) * 2 + (start[at] == end[at - 1])
-            found[at] = -1 if before < 0 or linked[at] else pair
+            found[at] = -1 if before < 0 else pair
             before = shape
 
 
