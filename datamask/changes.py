@@ -66,16 +66,13 @@ class Changes:
         if self.files:
             parts.append(f"{several(len(self.files), 'file')} gone from them ({some(self.files, NAMED)})")
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
+        left = self.settings
         for name, consequence in (GROUPING | CONSEQUENCES).items():
-            found = [setting for setting in self.settings if _named(setting) == name]
+            found = tuple(setting for setting in left if setting.startswith((f"{name}:", f"{name}.")))
+            left = tuple(setting for setting in left if setting not in found)
             if found:
                 text += f"\n{'; '.join(found)}: {consequence} ({several(self.documents, 'document')})"
         return text
-
-
-def _named(setting: str) -> str | None:
-    """The key of `GROUPING` or of `CONSEQUENCES` that "section.name: …" falls under."""
-    return next((name for name in GROUPING | CONSEQUENCES if setting.startswith((f"{name}:", f"{name}."))), None)
 
 
 def named_content(config: Config) -> dict[str, str]:

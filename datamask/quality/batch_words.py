@@ -81,6 +81,15 @@ class BatchWords:
         return found
 
     @cached_property
+    def meanings(self) -> np.ndarray:
+        """(tokens,) uint8: of each one's first code point, `WordTables.meaning`."""
+        return wt.tables().meaning[self.points[self.start]]
+
+    def first_among(self, which: np.ndarray) -> np.ndarray:
+        """As `first`, among the tokens that are so. which: (tokens,) bool."""
+        return np.append(0, np.cumsum(which))[self.first]
+
+    @cached_property
     def parted(self) -> np.ndarray:
         """(tokens,) bool: white space stands before it, or it or the one before it is a letter that is a word."""
         single = self.kinds & wt.SINGLE != 0

@@ -31,13 +31,6 @@ class Documents:
     def __len__(self) -> int:
         return len(self.chunk_ids)
 
-    def copied(self) -> Documents:
-        """The same for a scorer of the user's, which may change in place what it is given."""
-        vectors, scores = (None if each is None else each.copy() for each in (self.vectors, self.encoder_scores))
-        languages = None if self.languages is None else list(self.languages)
-        columns = {name: values.copy() for name, values in self.columns.items()}
-        return Documents(self.chunk_ids.copy(), list(self.texts), vectors, scores, languages, columns)
-
     @cached_property
     def signals(self) -> np.ndarray:
         """(n, signals) float32: the heuristic signals, computed once however many scorers use them."""

@@ -122,8 +122,7 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
 def crowded(words: BatchWords) -> np.ndarray:
     """(documents,) the share of separators and pictures that are three or more in a row, at most CROWDED words from one
     to the next: fewer are bullets before sentences, or part a name from a date."""
-    means = tables().meaning[words.points[words.start]]
-    places = np.flatnonzero((means == BAR) | (means == QUOTE))
+    places = np.flatnonzero((words.meanings == BAR) | (words.meanings == QUOTE))
     document = words.document[places]
     close = (np.diff(places) <= CROWDED) & (document[1:] == document[:-1])
     ends = np.pad(close, 1)
@@ -174,10 +173,8 @@ def repeated_runs(words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
     written = np.empty(len(numbers), np.uint64)
     span_hashes(words.points, words.start[numbers], words.end[numbers], written)
     keys[numbers] = written
-    keys = keys[~words.linked]
-    first = np.append(0, np.cumsum(~words.linked))[words.first]
-    found = np.zeros(len(words), np.int64)
-    count_repeats(first, keys, found)
+    first, found = words.first_among(~words.linked), np.zeros(len(words), np.int64)
+    count_repeats(first, keys[~words.linked], found)
     return found, np.maximum(np.diff(first) - RUN + 1, 0)
 
 
@@ -190,8 +187,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
     spelled = words.is_word & ~words.figures & (words.kinds & (DIGIT | UPPER) == 0)  # names are unknown everywhere
     plain, unknown = words.count(spelled), single_words(words, np.flatnonzero(spelled & (known == 0)))
-    bars = tables().meaning[words.points[words.start]] == BAR
-    known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
+    known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
     listed = find_listed(words)
     reads, menus = prose_and_menus(words, group, pool.languages, listed & LISTS["menus"] != 0)
@@ -261,7 +257,7 @@ def _near_less_far(
     :param follows: (tokens,) bool, which are looked at; the others are as if they were not there
     """
     counts = pool.counts
-    first = np.append(0, np.cumsum(follows))[words.first]
+    first = words.first_among(follows)
     hashes, last, begin, known, second = (
         values[follows] for values in (words.hashes, words.tails, words.heads, known, second)
     )

@@ -5,6 +5,7 @@ Every scorer is a class: `pin` finds and fingerprints what the settings name, `l
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import import_module
@@ -184,7 +185,7 @@ class OwnScorer:
         :raises ConfigError: the scorer raises, or gives something else than a number for each, or not its signals.
         """
         with extensions.named_in_errors(f"scorer {self._name}: score(documents) gives (n,) numbers"):
-            found = self._scorer.score(documents.copied())
+            found = self._scorer.score(copy.deepcopy(documents))  # it may change in place what it is given
             found = found if isinstance(found, Scores) else plain_scores(found)
             found = Scores(np.asarray(found.score, np.float32), np.asarray(found.signals, np.float32))
         shapes = (np.shape(found.score), np.shape(found.signals))
