@@ -104,10 +104,10 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
     for source in manifest["sources"]:
         paths.setdefault(source["shard"], set()).add(source["path"])
     excused = {name for name in gone if paths.get(name, set()) <= broken} if broken else set()
-    moved = {name for name in gone if before[name] in now.values()}
     held = {part.path for shard in plan.shards for part in shard.parts}
     excused |= {name for name in gone if paths.get(name) and paths[name] <= held}  # other runs of row groups now
     contents = {part.fingerprint for shard in plan.shards for part in shard.parts}
+    unmoved = {source["shard"] for source in manifest["sources"] if source["fingerprint"] not in contents}
     files = {
         source["path"]
         for source in manifest["sources"]
@@ -127,7 +127,7 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         again=tuple(sorted((now.keys() - before.keys()) & known)),
         changed=tuple(sorted(name for name in now.keys() & before.keys() if now[name] != before[name])),
         gone=tuple(sorted(gone)),
-        lost=tuple(sorted(gone - excused - moved)),
+        lost=tuple(sorted(gone & unmoved - excused)),
         files=tuple(sorted(files)),
         same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
         settings=tuple(changed),

@@ -209,6 +209,27 @@ def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
         check_gone(changes, Config())
 
 
+def test_a_shard_of_several_files_that_moved_beside_a_new_one_is_not_lost():
+    from datamask.changes import compare
+    from datamask.config import Config
+    from datamask.corpus.plan import Part, Plan, Shard
+
+    before = [Part(f"in/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(2)]
+    manifest = {
+        "version": "0001-k",
+        "inputs": [{"shard": "group", "fingerprint": "two"}],
+        "sources": [{"shard": "group", "path": part.path, "fingerprint": part.fingerprint} for part in before],
+        "provenance": {"failed": []},
+        "settings": Config().model_dump(mode="json"),
+        "conservation": {"total": {"rows": 10}},
+    }
+    now = [Part(f"moved/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(3)]
+    changes = compare(manifest, Plan((Shard("other-group", tuple(now), "three"),)), Config())
+    assert changes.gone == ("group",) and not changes.lost
+    changes = compare(manifest, Plan((Shard("other-group", tuple(now[1:]), "two"),)), Config())
+    assert changes.lost == ("group",)  # one of its files is nowhere
+
+
 @pytest.mark.parametrize(("rows", "lost"), [((100, 100, 50), False), ((100, 100), False), ((100, 40), True)])
 def test_a_file_of_other_runs_of_row_groups_is_not_gone(rows, lost):
     """It grew beyond corpus.shard_rows, or that changed: the same file is read as other shards."""
