@@ -38,7 +38,7 @@ from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
 from datamask.release.manifest import read_manifest
 from datamask.release.publication import one_exporter, running
-from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
+from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version, present_folder
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.metrics import pool_columns
@@ -290,6 +290,7 @@ class Run(Driver):
         provenance = Provenance(
             portable(encoder, self.work), self.results["quality"].as_dict(), certificate, tuple(failed),
             self.plan.skipped, next((files.topics.facts for files in shards if files.topics), {}), self.named,
+            present_folder(self.out),
         )  # fmt: skip
         waiting = partial(self._say, f"another run is publishing into {self.out}; this one waits for it")
         rows, lines = self.rows, self.engine.board.stages.values()

@@ -141,7 +141,7 @@ def refresh(
     begin_server()
     output, last = storage.output_folder(output), None
     try:
-        last = settings.over_release(find_release(output).manifest()["settings"], None)
+        last = settings.over_release(find_release(output).settings(), None)
     except InputError:  # none yet: everything is new
         pass
     except ConfigError:  # the release names code that may not run; --config says every setting

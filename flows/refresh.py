@@ -61,7 +61,7 @@ def refresh(
         except InputError:
             last = None
         manifest = last.manifest() if last else {}
-        base = validate(over_release(manifest["settings"], config)) if last else config or Config()
+        base = validate(over_release(last.settings(), config)) if last else config or Config()
         asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
         settings = change_settings(
             base,

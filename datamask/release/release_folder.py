@@ -8,6 +8,7 @@ no release: the manifest is written last.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
+from datamask.corpus.inputs import seen_from
 from datamask.corpus.plan import FailedFile
 from datamask.errors import ConfigError, DamagedFileError, DatamaskError, InputError, StorageError, one_line
 from datamask.release.manifest import read_manifest
 from datamask.release.merge import SCHEMAS
+from datamask.surroundings import shown
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
@@ -44,6 +47,7 @@ class Provenance:
     skipped: tuple[FailedFile, ...] = ()  # files that are nothing to read; told, but no part of the release's key
     topics: Mapping[str, Any] = field(default_factory=dict)  # key of their model, and the names; {}: none were made
     named: Mapping[str, str] = field(default_factory=dict)  # see `changes.named_content`; no part of the release's key
+    folder: str | None = None  # `present_folder` where it was made; no part of the release's key
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,24 @@ class ReleaseFolder:
         :raises InputError: it is none.
         """
         return read_manifest(self.path)
+
+    def settings(self) -> dict[str, Any]:
+        """The manifest's settings, their relative inputs as they led from the folder where the release was made."""
+        manifest: Mapping[str, Any] = self.manifest()
+        settings, folder = manifest["settings"], manifest.get("folder")
+        made_in = Path(storage.filesystem(self.path)[1], "../..", folder or "").resolve()
+        if folder is None or made_in == Path.cwd():  # None: an older release
+            return settings
+        corpus = settings["corpus"]
+        return {**settings, "corpus": {**corpus, "input": [seen_from(made_in, given) for given in corpus["input"]]}}
+
+
+def present_folder(out: str) -> str:
+    """The folder that relative paths lead from, as a manifest names it: from a local output folder, else absolute."""
+    here = Path.cwd()
+    if storage.is_remote(out):
+        return shown(str(here))
+    return shown(os.path.relpath(here, Path(storage.filesystem(out)[1]).resolve()))
 
 
 # ---------------------------------------------------------------- versions

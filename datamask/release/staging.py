@@ -162,6 +162,7 @@ def _stage(
         "languages": dict(sorted(languages.items())),
         "skipped": [asdict(skipped) for skipped in provenance.skipped],
         **({"named": dict(provenance.named)} if provenance.named else {}),
+        **({"folder": provenance.folder} if provenance.folder else {}),
         **({"personal": _personal(staged.folder, written_files)} if config.release.personal != "off" else {}),
         "files": [file.to_json() for file in sorted(written_files, key=lambda file: file.path)],
     }

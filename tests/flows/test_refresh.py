@@ -167,6 +167,20 @@ def test_a_refresh_that_failed_half_way_is_taken_up_by_the_next(refresh, call, c
     assert work_done(now) >= {"embed", "score"}
 
 
+def test_a_relative_input_is_found_from_another_folder(refresh, curate, tmp_path, monkeypatch):
+    first, moved, elsewhere = tmp_path / "first", tmp_path / "moved", tmp_path / "elsewhere"
+    write_shard(first / "corpus", 0)
+    write_shard(elsewhere / "corpus", 7)  # another corpus, of the same relative name
+    monkeypatch.chdir(first)
+    curate("corpus", "out")
+    monkeypatch.chdir(elsewhere)
+    assert not refresh("../first/out")["new"]
+    write_shard(first / "corpus", 1)
+    first.rename(moved)
+    assert refresh(moved / "out")["documents"]["read"] == 120
+    assert find_release(str(moved / "out")).settings()["corpus"]["input"] == [str(moved / "corpus")]
+
+
 @pytest.mark.slow
 def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, corpus, out, found):
     away = corpus.parent / "away.parquet"
