@@ -62,14 +62,12 @@ class Batch:
     @property
     def documents(self) -> Batch:
         """The rows that are documents."""
-        found: Batch = self._once("documents", self._kept)
-        return found
+        return self._once("documents", self._kept)
 
     @property
     def strings(self) -> list[str]:
         """The column `text`."""
-        found: list[str] = self._once("strings", self.rows["text"].to_pylist)
-        return found
+        return self._once("strings", self.rows["text"].to_pylist)
 
     def _kept(self) -> Batch:
         if self.reason.null_count == self.rows.num_rows:

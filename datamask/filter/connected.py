@@ -37,8 +37,7 @@ class ConnectedGroups:
 
     def lowest(self) -> np.ndarray:
         """(G,) the lowest document of each one's group."""
-        found: np.ndarray = self.documents[np.unique(self.group, return_index=True)[1]][self.group]
-        return found
+        return self.documents[np.unique(self.group, return_index=True)[1]][self.group]
 
 
 def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> ConnectedGroups:

@@ -107,5 +107,4 @@ def _span(row: Mapping[str, Any], items: Items, common: frozenset[int], part: in
 def _rows(files: ShardFiles) -> list[dict[str, Any]]:
     if files.leaks is None:
         raise ValueError(f"shard {files.shard.name} was not searched for test items yet")
-    rows: list[dict[str, Any]] = storage.read_table(files.leaks.path).to_pylist()
-    return rows
+    return storage.read_table(files.leaks.path).to_pylist()

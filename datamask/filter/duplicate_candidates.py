@@ -67,8 +67,7 @@ def _uncertainty(sampled: np.ndarray) -> np.ndarray:
 
     The number of common ones is binomial: of the union's for a Jaccard, of the smaller sample's for a containment.
     """
-    found: np.ndarray = np.sqrt(48 / np.clip(sampled, 6, 48))
-    return found
+    return np.sqrt(48 / np.clip(sampled, 6, 48))
 
 
 def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
@@ -115,8 +114,7 @@ def pairs_that_met(codes: np.ndarray, pairs: PairCodes, documents: SeenDocuments
     one, other = pairs.ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
-    found: np.ndarray = codes[(met > 1) | (room < KEYS // 2)]
-    return found
+    return codes[(met > 1) | (room < KEYS // 2)]
 
 
 class Samples:
@@ -161,8 +159,7 @@ class Samples:
 
     def common(self, one: np.ndarray, others: Samples, other: np.ndarray) -> np.ndarray:
         """(P,) int64: how many shingles each of these documents has in common with one of the others', (P,) each."""
-        found: np.ndarray = common_of_pairs(*self._runs(one), *others._runs(other))
-        return found
+        return common_of_pairs(*self._runs(one), *others._runs(other))
 
     def commons(self, one: np.ndarray, others: Samples, other: np.ndarray, common: np.ndarray) -> np.ndarray:
         """COMMON: the shingles that the documents of each pair have in common. common: (P,) how many these are."""
@@ -213,5 +210,4 @@ def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.
     key, beside = (np.unique(values, return_inverse=True)[1] for values in (keys, theirs))
     pairs = np.unique((key * len(key) + beside)[mine != theirs])
     many = np.bincount(pairs // max(len(key), 1), minlength=len(key)) >= FEW
-    found: np.ndarray = many[key].reshape(2, -1).any(axis=0)
-    return found
+    return many[key].reshape(2, -1).any(axis=0)

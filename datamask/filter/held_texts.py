@@ -43,8 +43,7 @@ class HeldTexts:
 
     def letters_of(self, documents: np.ndarray) -> np.ndarray:
         """(n,) int64: the letters of these documents (n,)."""
-        found: np.ndarray = self._letters[np.searchsorted(self._documents, documents)]
-        return found
+        return self._letters[np.searchsorted(self._documents, documents)]
 
     def hold(self, documents: np.ndarray) -> None:
         """Holds these documents (n,), which may name one twice, and no others; what is held already is not read."""

@@ -126,8 +126,7 @@ def _runs(release: ReleaseFolder, path: str) -> Iterator[tuple[str, pa.Table]]:
 
 def _ids(release: ReleaseFolder, path: str, shard: str) -> np.ndarray:
     places = storage.read_table(storage.join(release.path, path), ["shard", "chunk_id"])
-    ids: np.ndarray = places.filter(pc.equal(places["shard"], shard))["chunk_id"].to_numpy()
-    return ids
+    return places.filter(pc.equal(places["shard"], shard))["chunk_id"].to_numpy()
 
 
 def _beside(

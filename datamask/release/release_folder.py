@@ -66,8 +66,7 @@ class Staged:
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says, or will say."""
-        facts: dict[str, Any] = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
-        return facts
+        return storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
 
     def summary(self) -> dict[str, Any]:
         """The manifest's `conservation`: numbers for the whole (`total`) and for each shard (`shards`)."""

@@ -41,8 +41,7 @@ class Drawing:
 
     def place(self, features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
         """As `drawer.place_documents`."""
-        placed: npt.NDArray[np.float32] = self._placing.submit(features, seed).result()
-        return placed
+        return self._placing.submit(features, seed).result()
 
     @property
     def begun(self) -> int:

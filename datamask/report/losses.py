@@ -288,8 +288,7 @@ def _hypergeometric(least: int, total: int, marked: int, drawn: int) -> float:
 
 
 def _log_binomial(of: int, taken: Integers | int) -> npt.NDArray[np.float64]:
-    values: npt.NDArray[np.float64] = -np.log1p(of) - betaln(of + 1 - taken, 1 + taken)
-    return values
+    return -np.log1p(of) - betaln(of + 1 - taken, 1 + taken)
 
 
 def junk_warnings(rows: Rows) -> Rows:
