@@ -416,14 +416,16 @@ def remove_leftovers(folder: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def list_files(folder: str) -> set[str]:
-    """The paths inside a folder of all files in it and below.
+def file_sizes(folder: str) -> dict[str, int]:
+    """Bytes of every file in a folder and below, by its path inside; {}: there is no such folder.
 
     :raises StorageError: see `storage_errors`. :raises TransientError: see there.
     """
     fs, root = filesystem(folder)
     with storage_errors(folder):
-        return {path[len(root.rstrip("/")) + 1 :] for path in fs.find(root)}
+        fs.invalidate_cache()
+        found = fs.find(root, detail=True)
+    return {path[len(root.rstrip("/")) + 1 :]: int(info.get("size") or 0) for path, info in found.items()}
 
 
 def touch_files(folder: str, names: Iterable[str]) -> None:
@@ -538,7 +540,7 @@ def write_output(
     Row groups hold exactly `row_group_rows` rows (the last fewer) however the batches fall, so that
     the bytes depend on the rows alone.
     """
-    rows = 0
+    began, rows = time.perf_counter(), 0
     with publish(url) as temporary, _writer(temporary, schema) as writer:
         pending: list[pa.Table] = []
         held = 0
@@ -557,7 +559,18 @@ def write_output(
         found = dict(facts())
         stored = json.dumps({"key": output_key, "facts": found}, sort_keys=True, ensure_ascii=False)
         writer.add_key_value_metadata({METADATA_KEY: stored.encode()})
-    return Output(url, output_key, rows, found)
+    return Output(url, output_key, rows, found, time.perf_counter() - began)
+
+
+def find_or_write(
+    url: str,
+    output_key: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch | pa.Table],
+    facts: Callable[[], Mapping[str, Any]] = dict,
+) -> Output:
+    """The output published at `url` under this key, or else `write_output`, which alone asks for the batches."""
+    return find_output(url, output_key) or write_output(url, output_key, schema, batches, facts)
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

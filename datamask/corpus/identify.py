@@ -50,9 +50,7 @@ def identify_shard(
     if "language" not in shard_schema(shard, config).names:
         check_names(config.filter.languages)
     url, key = identified_to(shard, config, work)
-    output = storage.find_output(url, key)
-    if output is None:
-        output = storage.write_output(url, key, BESIDE, _batches(shard, config, progress))
+    output = storage.find_or_write(url, key, BESIDE, _batches(shard, config, progress))
     return replace(shard, beside=Part(output.path, "parquet", key, 0, rows=output.rows))
 
 

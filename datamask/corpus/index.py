@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from datamask.corpus.read import scattered
 from datamask.corpus.reading import Batch, ShardReading
 from datamask.errors import ConservationError
 from datamask.pipeline import STAGES
-from datamask.storage import Output, find_output, join, write_output
+from datamask.storage import Output, find_or_write, join
 from datamask.text.text_hashes import text_hashes
 
 if TYPE_CHECKING:
@@ -65,15 +63,12 @@ def index_shard(
     given = [shard.name, shard.fingerprint, encoder.fingerprint, score_columns(config)]
     output_key = STAGES["index"].key(config, *given)
     url = join(work, "index", f"{shard.name}-{output_key}.parquet")
-    if output := find_output(url, output_key):
-        return output
-    started = time.perf_counter()
     index = _Indexer(shard, encoder)
     batches = index.batches(reading or ShardReading(shard, config), progress)
-    output = write_output(url, output_key, SCHEMA, batches, index.facts)
+    output = find_or_write(url, output_key, SCHEMA, batches, index.facts)
     if shard.rows is not None and output.rows != shard.rows:
         raise ConservationError(f"shard {shard.name}: {output.rows} rows read where {shard.rows} were planned")
-    return replace(output, seconds=time.perf_counter() - started)
+    return output
 
 
 class _Indexer:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -52,7 +50,6 @@ def embed_shard(
     url = storage.join(work, "embeddings", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    began = time.perf_counter()
     reading = reading or ShardReading(files.shard, config, files.index)
     batches = (
         _copy(files, encoder, config, progress)
@@ -61,8 +58,7 @@ def embed_shard(
     )
     documents = count_documents(files.index)
     whole = conserved(batches, documents, f"shard {files.shard.name}", "embed")
-    output = storage.write_output(url, key, schema(encoder), whole, lambda: {"documents": documents})
-    return replace(output, seconds=time.perf_counter() - began)
+    return storage.write_output(url, key, schema(encoder), whole, lambda: {"documents": documents})
 
 
 def schema(encoder: EncoderRef) -> pa.Schema:

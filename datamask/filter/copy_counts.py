@@ -311,4 +311,4 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting, requests: Re
     key = STAGE.key(None, files.shard.name, required(files.scores).key, decisive, content.hexdigest(), decides)
     url = storage.join(state.work, "copies", f"{files.shard.name}-{key}.parquet")
     facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum()), REASON: int(gone.sum())}}
-    return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
+    return storage.find_or_write(url, key, SCHEMA, [table], lambda: facts)

@@ -588,8 +588,6 @@ def _write(name: str, table: pa.Table, work: str) -> Output:
     rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
     key = STAGES["duplicates"].key(None, name, rows)
     path = storage.join(work, "duplicates", f"{name}-{key}.parquet")
-    if found := storage.find_output(path, key):
-        return found
     counts = {entry["values"]: entry["counts"] for entry in table["kind"].value_counts().to_pylist()}
     facts = {"duplicates": table.num_rows, "kinds": dict(sorted(counts.items()))}
-    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+    return storage.find_or_write(path, key, SCHEMA, [table], lambda: facts)

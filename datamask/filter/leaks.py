@@ -84,8 +84,6 @@ def find_leaks(
     items = items_of(config)
     key = STAGES["leaks"].key(config, shard.fingerprint, score_columns(config), items.key)
     url = storage.join(work, "leaks", f"{shard.name}-{key}.parquet")
-    if found := storage.find_output(url, key):
-        return found
 
     def tables() -> Iterator[pa.Table]:
         for batch in (reading or ShardReading(shard, config)).batches(["text"]):
@@ -98,7 +96,7 @@ def find_leaks(
                 first += count
             progress(len(batch))
 
-    return storage.write_output(url, key, SCHEMA, tables())
+    return storage.find_or_write(url, key, SCHEMA, tables())
 
 
 def _hits(

@@ -8,9 +8,7 @@ The files are the index that later runs compare new documents with: they depend 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -49,11 +47,7 @@ def sign_shard(
     """
     key = STAGES["signatures"].key(config, shard.fingerprint)
     url = storage.join(work, "signatures", f"{shard.name}-{key}.parquet")
-    if found := storage.find_output(url, key):
-        return found
-    started = time.perf_counter()
-    output = storage.write_output(url, key, SCHEMA, _batches(reading or ShardReading(shard, config), progress))
-    return replace(output, seconds=time.perf_counter() - started)
+    return storage.find_or_write(url, key, SCHEMA, _batches(reading or ShardReading(shard, config), progress))
 
 
 def _batches(reading: ShardReading, progress: Progress) -> Iterator[pa.RecordBatch]:

@@ -25,13 +25,7 @@ from datamask.pipeline import STAGES
 from datamask.release.holding import KEY, forgotten_rows, inputs_with_keys, mark_clean, work_files
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher, remove_release
-from datamask.release.release_folder import (
-    file_sizes,
-    latest_version,
-    list_versions,
-    point_latest,
-    release_at,
-)
+from datamask.release.release_folder import latest_version, list_versions, point_latest, release_at
 from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
 
 FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
@@ -296,8 +290,7 @@ def check_room(plan: Plan, config: Config, out: str) -> None:
 
 def _sizes(folder: str) -> dict[str, int]:
     """Bytes of every file below a folder, by URL."""
-    found = file_sizes(folder) if storage.exists(folder) else {}
-    return {storage.join(folder, path): size for path, size in found.items()}
+    return {storage.join(folder, path): size for path, size in storage.file_sizes(folder).items()}
 
 
 def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:

@@ -97,7 +97,7 @@ def _publish(
 
 def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
     """The files that others added to the staged folder (card, report, plots); those that export wrote must be there."""
-    found = storage.list_files(staged.folder)
+    found = storage.file_sizes(staged.folder).keys()
     if missing := sorted(known - found):
         raise StorageError(f"{staged.folder}: {missing[0]} has gone ({len(missing)} files missing); run again")
     added = []

@@ -21,7 +21,7 @@ from typing import Any
 from datamask import storage
 from datamask.errors import ConfigError, DatamaskError, InputError, StorageError, TransientError
 from datamask.release.manifest import read_manifest
-from datamask.release.release_folder import MANIFEST, ReleaseFolder, file_sizes, list_versions
+from datamask.release.release_folder import MANIFEST, ReleaseFolder, list_versions
 from datamask.storage import storage_errors
 
 JOURNAL = ".push.json"  # at the target while an upload runs: the files of releases that were or are sent there
@@ -111,7 +111,7 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
                 return pushed
         journal = dict.fromkeys(_listed(url)) | journal
         pushed.removed.append(MANIFEST)
-    there = file_sizes(url)
+    there = storage.file_sizes(url)
     storage.write_json(storage.join(url, JOURNAL), journal)
     if pushed.removed:
         storage.remove(target_manifest)

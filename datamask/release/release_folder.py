@@ -302,15 +302,6 @@ def outside_releases(place: str | None) -> str | None:
     return place
 
 
-def file_sizes(folder: str) -> dict[str, int]:
-    """Bytes of every file in a folder and below, by its path inside; {}: there is no such folder."""
-    fs, root = storage.filesystem(folder)
-    with storage.storage_errors(folder):
-        fs.invalidate_cache()
-        found = fs.find(root, detail=True)
-    return {path[len(root.rstrip("/")) + 1 :]: int(info.get("size") or 0) for path, info in found.items()}
-
-
 def find_release(place: str) -> ReleaseFolder:
     """The release at `place`: a release's folder, `<out>/latest`, or an output folder (its latest release).
 

@@ -141,7 +141,7 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
 
 def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified) -> list[str]:
     """Problems of files; those that are as the manifest says."""
-    there = storage.list_files(release.path)
+    there = storage.file_sizes(release.path).keys()
     listed = {item["path"]: item for item in manifest["files"]}
     if len(listed) < len(manifest["files"]):
         found.problems.append(f"{MANIFEST} lists a file twice")

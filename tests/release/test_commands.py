@@ -421,11 +421,11 @@ def test_push_to_a_folder_with_another_manifest_is_refused(two, tmp_path):
 def test_push_never_goes_over_an_output_folder_or_its_releases(two, tmp_path):
     folder, ((_, first), (_, second)) = two
     out = folder / "out"
-    before = storage.list_files(str(out))
+    before = storage.file_sizes(str(out))
     for target in (out, first.path, f"{first.path}/"):
         with pytest.raises(ConfigError, match="is an output folder, or a release of one; push to a folder of its own"):
             upload_release(second, str(target))
-    assert storage.list_files(str(out)) == before
+    assert storage.file_sizes(str(out)) == before
     mirror = tmp_path / "mirror" / "releases" / second.version
     upload_release(second, str(mirror))
     assert upload_release(second, str(mirror)).uploaded == []
@@ -449,10 +449,10 @@ def test_push_never_goes_over_an_output_folder_or_its_releases(two, tmp_path):
 )
 def test_no_command_writes_into_a_release(two, capsys, command):
     folder, ((_, release), _) = two
-    before = storage.list_files(release.path)
+    before = storage.file_sizes(release.path)
     code, _, err = run(capsys, *(word.format(out=folder / "out", release=release.path) for word in command))
     assert code == 2 and "lies there, and a release never changes; name another place" in err
-    assert storage.list_files(release.path) == before and verify(release).problems == []
+    assert storage.file_sizes(release.path) == before and verify(release).problems == []
 
 
 def test_a_rollback_of_a_wrong_name_makes_no_folder(tmp_path, capsys):

@@ -42,7 +42,7 @@ def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
     manifest = release.manifest()
     if done.release != manifest["key"]:
         return [f"{RECORD} is of the release with the key {done.release}, not of {release.path}"]
-    there = storage.list_files(done.folder)
+    there = storage.file_sizes(done.folder).keys()
     listed = {file["path"]: file for file in done.files}
     found = [f"{path} was added" for path in sorted(there - listed.keys() - {RECORD})]
     found += [f"{path} is missing" for path in sorted(listed.keys() - there)]
