@@ -312,11 +312,10 @@ def _check_rows(
             if problem := _other_rows(connection, table, shard, wanted):
                 found.problems.append(f"shard {shard}: {problem} in the {what}")
     total = manifest["conservation"]["total"]
-    strangers = connection.execute("SELECT DISTINCT shard FROM published").fetchall()
+    published = connection.execute("SELECT DISTINCT shard FROM published ORDER BY shard").fetchall()
+    strangers = [shard for (shard,) in published if shard not in shards]
     found.problems += [
-        printable(f"data files hold rows of shard {s}, which the manifest has not")
-        for (s,) in strangers[:20]
-        if s not in shards
+        printable(f"data files hold rows of shard {s}, which the manifest has not") for s in strangers[:20]
     ]
     whole_known = not any(problem.startswith(("decisions/", "conservation")) for problem in found.problems)
     if whole_known and (problem := _unlike(total, whole)):

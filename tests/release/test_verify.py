@@ -13,7 +13,7 @@ from datamask.release import ReleaseFolder
 from datamask.release import release_folder as layout
 from datamask.release.manifest import render_manifest
 from datamask.release.verify import verify
-from tests.release.made import released, settings
+from tests.release.made import documents, make_shard, released, settings
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +204,13 @@ def test_verify_finds_the_release_of_an_output_folder(original):
     folder, release = original
     assert verify(layout.find_release(str(folder / "out"))).problems == []
     assert layout.find_release(str(folder / "out" / "latest")).version == release.version
+
+
+def test_rows_of_a_shard_that_the_manifest_has_not_are_found_among_many(tmp_path):
+    _, release = released(tmp_path, files=[make_shard(tmp_path, f"s{n:02}", documents(8, n)) for n in range(40)])
+    path = a_file(release)
+    table = pq.read_table(path)
+    stranger = table.slice(0, 1).set_column(table.column_names.index("shard"), "shard", [["zz"]])
+    pq.write_table(pa.concat_tables([table, stranger]), path)
+    redescribe(release, path)
+    assert "data files hold rows of shard zz, which the manifest has not" in verify(release).problems
