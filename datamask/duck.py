@@ -88,11 +88,22 @@ def _remove_abandoned(parent: Path) -> None:
             lock_path.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def tables(connection: duckdb.DuckDBPyConnection, **named: pa.Table) -> Iterator[None]:
+    """Inside, the connection can read these Arrow tables by their names."""
+    for name, table in named.items():
+        connection.register(name, table)
+    try:
+        yield
+    finally:
+        for name in named:
+            connection.unregister(name)
+
+
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table | pa.RecordBatch) -> None:
     """Appends Arrow rows to a table with the same columns in the same order."""
-    connection.register("new_rows", pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
-    connection.execute(f"INSERT INTO {table} SELECT * FROM new_rows").fetchall()
-    connection.unregister("new_rows")
+    with tables(connection, new_rows=pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows):
+        connection.execute(f"INSERT INTO {table} SELECT * FROM new_rows").fetchall()
 
 
 def first_line(error: Exception) -> str:

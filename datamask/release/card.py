@@ -15,7 +15,7 @@ from datamask import storage
 from datamask.config import Config, ResolvedSelect, to_yaml, validate
 from datamask.errors import several
 from datamask.release.merge import schema_of
-from datamask.release.printing import size
+from datamask.release.printing import figure, size
 from datamask.release.release_folder import CARD, Picture, Staged
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
@@ -101,7 +101,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         warnings=[one_line(warning["text"]) for warning in draft.get("warnings", ())],
         dumps=draft["dumps"],
         certificate={
-            name: _figure(value)
+            name: figure(value, 6)
             for name, value in provenance["certificate"].items()
             if not isinstance(value, dict | list)
         },
@@ -189,7 +189,3 @@ def _budget(settings: ResolvedSelect) -> str:
     if settings.token_ratio:
         return f"{settings.token_ratio:.4g} of the candidates' tokens"
     return f"{settings.select_ratio:.4g} of the candidates"
-
-
-def _figure(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

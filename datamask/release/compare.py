@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from datamask.duck import connect, insert
+from datamask.duck import connect, insert, tables
 from datamask.release.groups import LENGTHS
-from datamask.release.manifest import data_paths
+from datamask.release.manifest import data_paths, source_runs
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "1GB"
@@ -87,22 +87,12 @@ def _runs(release: ReleaseFolder, files: Collection[str]) -> pa.Table:
 
     :param files: that the other release has read too; of the others the shard stands for the file.
     """
-    rows_of_shard: Counter[str] = Counter()
-    rows_of_file: Counter[str] = Counter()  # its row groups stand in order, for so do the names of their shards
-    groups_of_file: Counter[str] = Counter()
     found = []
-    for source in release.manifest()["sources"]:
-        shard, path, rows = source["shard"], source["path"], source["rows"]
-        first, last = source["row_groups"] or (0, 0)
-        if path in files and first == groups_of_file[path]:  # no run of row groups before it has failed
-            place = {"file": f"file {path}", "row": rows_of_file[path]}
-        else:
-            place = {"file": f"shard {shard}", "row": rows_of_shard[shard]}
-        if rows:
-            found.append({**place, "rows": rows, "shard": shard, "chunk_id": rows_of_shard[shard]})
-        rows_of_shard[shard] += rows
-        rows_of_file[path] += rows
-        groups_of_file[path] = last
+    for run in source_runs(release.manifest()):
+        named = run.file in files and run.row is not None
+        file, row = (f"file {run.file}", run.row) if named else (f"shard {run.shard}", run.chunk_id)
+        if run.rows:
+            found.append({"file": file, "row": row, "rows": run.rows, "shard": run.shard, "chunk_id": run.chunk_id})
     return pa.Table.from_pylist(found, RUNS)
 
 
@@ -114,9 +104,8 @@ def _load(
     files: Collection[str],
 ) -> None:
     """Makes `table`, the documents of a release, and `runs_<table>`, `_runs` of it."""
-    connection.register("runs", _runs(release, files))
-    connection.execute(f"CREATE TABLE runs_{table} AS SELECT * FROM runs").fetchall()
-    connection.unregister("runs")
+    with tables(connection, runs=_runs(release, files)):
+        connection.execute(f"CREATE TABLE runs_{table} AS SELECT * FROM runs").fetchall()
     wanted = ["shard", "chunk_id", "id", "token_count", "quality_score", *columns]
     types = {"chunk_id": "BIGINT", "token_count": "BIGINT", "quality_score": "FLOAT"}
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
@@ -170,13 +159,12 @@ def _causes(connection: duckdb.DuckDBPyConnection, release: ReleaseFolder, table
     causes: Counter[str] = Counter()
     shards = {shard for (shard,) in connection.execute("SELECT DISTINCT shard FROM moved").fetchall()}
     for shard in sorted(shards & release.manifest()["conservation"]["shards"].keys()):
-        connection.register("decisions", release.decisions(shard))
-        rows = connection.execute(
+        counted = (
             "SELECT concat_ws(': ', outcome, reason) AS cause, count(*) FROM decisions d"
             f" SEMI JOIN moved m ON d.shard = m.shard AND d.chunk_id = m.chunk_id AND {GIVEN_ID} = m.id GROUP BY cause"
-        ).fetchall()
-        causes.update(dict(rows))
-        connection.unregister("decisions")
+        )
+        with tables(connection, decisions=release.decisions(shard)):
+            causes.update(dict(connection.execute(counted).fetchall()))
     [(moved,)] = connection.execute(f"SELECT count(*) FROM moves WHERE move = '{move}'").fetchall()
     causes["not in the corpus"] = moved - causes.total()
     return dict(sorted((+causes).items(), key=lambda item: (-item[1], item[0])))

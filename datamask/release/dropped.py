@@ -26,7 +26,6 @@ from datamask.release.source import Place, Source
 
 CHARACTERS = 420  # of a document without a pair
 GROUPS = ("language", "source", "label", "domain", "dump")  # told of each document, as far as the corpus has them
-EXACT = "exact_duplicate"  # whose kept copy is found by the text's hash
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ def read_dropped(
     if wanted:
         _check_columns(source, wanted)
     rows, number = _draw(source, name, count, only or {}, seed)
-    places = [(row["shard"], row["chunk_id"]) for row in rows]
-    pairs = _pairs(source, name, places)
-    texts = source.documents([*places, *(place for place, _ in pairs.values())], ["text", *GROUPS])
+    places = [_place(row) for row in rows]
+    pairs = source.kept_copies(places, name)
+    texts = source.documents([*places, *map(_place, pairs.values())], ["text", *GROUPS])
     return (
         [_dropped(source, row, pairs.get(place), texts) for row, place in zip(rows, places, strict=True)],
         number,
@@ -144,34 +143,30 @@ def _matches(source: Source, shard: str, table: pa.Table, only: Mapping[str, str
     return pa.array(hit)
 
 
-def _pairs(source: Source, name: str, places: list[Place]) -> dict[Place, tuple[Place, float | None]]:
-    """The document each fell to, as far as a file says so, with the similarity that was measured."""
-    found: dict[Place, tuple[Place, float | None]] = {}
-    if name == EXACT:
-        return {place: (kept, None) for place, kept in source.same_text(places).items()}
-    for shard in {shard for shard, _ in places}:
-        rows = source.rows(shard, "duplicates", [chunk_id for at, chunk_id in places if at == shard])
-        for chunk_id, row in rows.items():
-            found[shard, chunk_id] = ((row["duplicate_of_shard"], row["duplicate_of"]), row["similarity"])
-    return found
+def _place(row: Mapping[str, Any]) -> Place:
+    return row["shard"], row["chunk_id"]
 
 
 def _dropped(
     source: Source,
     row: Mapping[str, Any],
-    pair: tuple[Place, float | None] | None,
+    copy: Mapping[str, Any] | None,
     texts: Mapping[Place, Mapping[str, Any]],
 ) -> Dropped:
-    mine = texts.get((row["shard"], row["chunk_id"]), {})
+    """:param copy: of `Source.kept_copies`."""
+    mine = texts.get(_place(row), {})
     names = ("shard", "chunk_id", "id", "outcome", "reason", "quality_score", "token_count")
     facts: dict[str, Any] = {name: row[name] for name in names}
     facts["detail"] = json.loads(row["detail"]) if row.get("detail") else None
     facts["groups"] = {name: excerpt(str(mine[name]), 60) for name in GROUPS if mine.get(name) not in (None, "")}
-    if pair is None:
-        return Dropped(**facts, text=[["same", excerpt(mine.get("text"), CHARACTERS)]] if mine else [])
-    kept, similarity = pair
-    found = Dropped(**facts, kept_id=source.decision(*kept)["id"], similarity=similarity)
-    if (row["shard"], row["chunk_id"]) not in texts or kept not in texts:
+    alone = Dropped(**facts, text=[["same", excerpt(mine.get("text"), CHARACTERS)]] if mine else [])
+    if copy is None:
+        return alone
+    kept, similarity = _place(copy), copy.get("similarity")
+    if kept[0] not in source.shards:  # a document of an earlier release
+        return replace(alone, kept_id="/".join(map(str, kept)), similarity=similarity)
+    found = replace(alone, text=[], kept_id=source.decision(*kept)["id"], similarity=similarity)
+    if not mine or kept not in texts:
         return found
     both = compare(mine.get("text") or "", texts[kept].get("text") or "")
     return replace(found, text=both.first, kept=both.second, shared=both.shared)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +17,9 @@ from datamask.errors import InputError, printable, some
 from datamask.filter.forgotten import GIVEN, REASON
 from datamask.quality.scorers import reasons
 from datamask.release.differences import compare
-from datamask.release.dropped import EXACT
+from datamask.release.manifest import source_runs
 from datamask.release.release_folder import QUARANTINE, ReleaseFolder
-from datamask.release.source import Place, Source
+from datamask.release.source import EXACT, Place, Source
 
 NEIGHBOURS = 5
 QUARANTINED = 5  # rows named that hold what was asked for
@@ -77,20 +76,12 @@ def _places(manifest: Mapping[str, Any], name: str) -> list[Place]:
     path, _, number = name.rpartition(":")
     if not path or not number.isdecimal():
         return []
-    row, found = int(number), []
-    rows_of_shard: Counter[str] = Counter()
-    rows_of_file: Counter[str] = Counter()  # its row groups stand in order, for so do the names of their shards
-    groups_of_file: Counter[str] = Counter()
-    for source in manifest["sources"]:
-        shard, file, rows = source["shard"], source["path"], source["rows"]
-        first, last = source["row_groups"] or (0, 0)
-        known = first == groups_of_file[file]  # no run of row groups before it has failed
-        if known and f"/{printable(file)}".endswith(f"/{path}") and 0 <= row - rows_of_file[file] < rows:
-            found.append((shard, rows_of_shard[shard] + row - rows_of_file[file]))
-        rows_of_shard[shard] += rows
-        rows_of_file[file] += rows
-        groups_of_file[file] = last
-    return found
+    row = int(number)
+    return [
+        (run.shard, run.chunk_id + row - run.row)
+        for run in source_runs(manifest)
+        if run.row is not None and 0 <= row - run.row < run.rows and f"/{printable(run.file)}".endswith(f"/{path}")
+    ]
 
 
 def _rows(release: ReleaseFolder, shard: str, name: str, places: Sequence[Place]) -> list[dict[str, Any]]:
@@ -163,24 +154,16 @@ def _setting(reason: str, settings: Mapping[str, Any]) -> str:
 
 def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None:
     """The row it fell to, and both texts, where some stage's file names one."""
-    row = work.row(place[0], "duplicates", place[1])
-    if row is not None:
-        kept = (row["duplicate_of_shard"], row["duplicate_of"])
-        found.copy_of = {"shard": kept[0], "chunk_id": kept[1], "similarity": row["similarity"], "kind": row["kind"]}
-        if kept[0] not in work.shards:  # a document of an earlier release
-            return
-        found.copy_of |= work.decision(*kept)
-    elif reason == EXACT:
+    if reason == EXACT:
         if absent := [shard for shard in work.shards if not work.has(shard, "index")]:
             found.missing.append(f"the copy that was kept: {work.absent(absent[0], 'index')}")
-        kept = work.same_text([place]).get(place, place)
-        if kept == place:
-            return
-        found.copy_of = work.decision(*kept)
-    else:
-        if "duplicate" in reason and not work.has(place[0], "duplicates"):
-            found.missing.append(f"the document it is a duplicate of: {work.absent(place[0], 'duplicates')}")
+    elif "duplicate" in reason and not work.has(place[0], "duplicates"):
+        found.missing.append(f"the document it is a duplicate of: {work.absent(place[0], 'duplicates')}")
+    found.copy_of = work.kept_copies([place], reason).get(place)
+    if found.copy_of is None or found.copy_of["shard"] not in work.shards:  # none, or of an earlier release
         return
+    kept = found.copy_of["shard"], found.copy_of["chunk_id"]
+    found.copy_of |= work.decision(*kept)
     texts = work.documents([place, kept], ["text"])
     if len(texts) < 2:
         found.missing.append(f"the texts: {work.corpus[2]}")

@@ -14,10 +14,10 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import metadata, resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from datamask import storage
 from datamask.errors import InputError, one_line, printable
@@ -128,6 +128,28 @@ def data_paths(manifest: Mapping[str, Any]) -> list[str]:
     return [item["path"] for item in manifest["files"] if item["path"].startswith("data/")]
 
 
+class SourceRun(NamedTuple):
+    """Rows of a shard that come from one file, in order."""
+
+    shard: str
+    file: str
+    rows: int
+    chunk_id: int  # of the first
+    row: int | None  # of the first in the file; None: a run of row groups before it has failed
+
+
+def source_runs(manifest: Mapping[str, Any]) -> Iterator[SourceRun]:
+    """Where the shards' rows come from. A file's row groups stand in order, for so do the names of their shards."""
+    of_shard, of_file, groups = Counter[str](), Counter[str](), Counter[str]()
+    for source in manifest["sources"]:
+        shard, file, rows = source["shard"], source["path"], source["rows"]
+        first, last = source["row_groups"] or (0, 0)
+        yield SourceRun(shard, file, rows, of_shard[shard], of_file[file] if first == groups[file] else None)
+        of_shard[shard] += rows
+        of_file[file] += rows
+        groups[file] = last
+
+
 @lru_cache(maxsize=4)
 def _checked(data: bytes) -> dict[str, Any]:
     manifest = parse_manifest(data, "this")
@@ -201,10 +223,7 @@ def problems_of(manifest: dict[str, Any]) -> list[str]:
 @cache
 def manifest_schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of manifest.json."""
-    schema: dict[str, Any] = json.loads(
-        resources.files("datamask.release").joinpath("manifest.schema.json").read_text("utf-8")
-    )
-    return schema
+    return json.loads(resources.files("datamask.release").joinpath("manifest.schema.json").read_text("utf-8"))
 
 
 @cache

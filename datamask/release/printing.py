@@ -43,16 +43,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
         numbers = all(isinstance(row[place], int | float | None) for row in rows)
         shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(_shown(value)) for value in row))
+        shown.add_row(*(Text("" if value is None else figure(value, 4)) for value in row))
     console(WIDE).print(shown)
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if type(value) is int else str(value)
+def figure(value: Any, digits: int) -> str:
+    """A number with so many digits that count, a whole one with commas between thousands; else the value's own text."""
+    return f"{value:.{digits}g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 
 def _held(detail: Mapping[str, Any]) -> str:
@@ -94,7 +91,8 @@ def show_explanation(found: Explanation) -> None:
     if found.copy_of:
         copy = found.copy_of
         near = f", similarity {copy['similarity']:.4f}" if copy.get("similarity") is not None else ""
-        print(f"kept in its place: {copy['id']}  {copy['shard']}/{copy['chunk_id']} ({copy['outcome']}{near})\n")
+        named, said = (f"{copy['id']}  ", copy["outcome"]) if "id" in copy else ("", "of an earlier release")
+        print(f"kept in its place: {named}{copy['shard']}/{copy['chunk_id']} ({said}{near})\n")
     if found.pair:
         show_pair(console(BOTH), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
     if found.scores:

@@ -22,6 +22,7 @@ from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import recorded
 
 Place = tuple[str, int]  # a shard's name and a row of it
+EXACT = "exact_duplicate"  # the filter whose kept copy is found by the text's hash
 
 
 class Source:
@@ -75,6 +76,20 @@ class Source:
             raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {self.release.path} does not have")
         [row] = table.slice(chunk_id, 1).to_pylist()
         return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score", "token_count")}
+
+    def kept_copies(self, places: Sequence[Place], reason: str) -> dict[Place, dict[str, Any]]:
+        """The row that each fell to, as far as a file says so: its shard, which may be an earlier release's, and
+        chunk_id; and the similarity that was measured, and the kind."""
+        if reason == EXACT:
+            same = self.same_text(places)
+            return {place: {"shard": shard, "chunk_id": chunk_id} for place, (shard, chunk_id) in same.items()}
+        found: dict[Place, dict[str, Any]] = {}
+        for shard in {shard for shard, _ in places}:
+            rows = self.rows(shard, "duplicates", [chunk_id for name, chunk_id in places if name == shard])
+            for chunk_id, row in rows.items():
+                kept = {"shard": row["duplicate_of_shard"], "chunk_id": row["duplicate_of"]}
+                found[shard, chunk_id] = {**kept, "similarity": row["similarity"], "kind": row["kind"]}
+        return found
 
     def same_text(self, places: Iterable[Place]) -> dict[Place, Place]:
         """For rows that fell to an exact copy, a row with the same text that stays, where the index is there."""

@@ -11,7 +11,7 @@ from typing import Any
 from datamask import storage
 from datamask.errors import several
 from datamask.release.manifest import data_paths
-from datamask.release.printing import size
+from datamask.release.printing import figure, size
 from datamask.release.release_folder import ReleaseFolder, latest_version, release_versions
 
 CHARTS = {
@@ -117,6 +117,4 @@ def _shown(row: Mapping[str, Any], name: str) -> str:
         return str(value)[:16].replace("T", " ")
     if name == "bytes":
         return size(value)
-    if value is None:
-        return ""
-    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return "" if value is None else figure(value, 5)

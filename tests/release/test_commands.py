@@ -12,6 +12,7 @@ import pytest
 
 from datamask import cli, storage
 from datamask.errors import ConfigError, InputError, StorageError
+from datamask.filter.duplicate_rounds import SCHEMA
 from datamask.filter.filters import filter_corpus
 from datamask.release import ReleaseFolder, export, publish, source
 from datamask.release.compare import compare
@@ -305,6 +306,27 @@ def test_every_filters_setting_is_one_that_there_is():
         section, field, *_ = name.split(".")
         assert field in settings[section] and _setting(reason, settings).startswith(f"{name}=")
     assert _setting("no-captain", settings) == "filter.own=[]"
+
+
+def test_explain_says_where_a_copy_lies_that_an_earlier_curation_kept(tmp_path, capsys):
+    [files] = make_corpus(tmp_path, (60,))
+    masks = storage.read_table(make_masks(files, tmp_path).masks.path)
+    reasons = masks["reason"].to_pylist()
+    row = reasons.index("not_selected")
+    reasons[row], chunk_id = "filter:near_duplicate", masks["chunk_id"][row].as_py()
+    masks = masks.set_column(masks.column_names.index("reason"), "reason", [reasons])
+    copy = {"duplicate_of_shard": "out/before:s7", "duplicate_of": 3, "similarity": 0.9, "kind": "near"}
+    fell = pa.Table.from_pylist([{"chunk_id": chunk_id, **copy}], SCHEMA)
+    made = {"masks": (masks, "a" * 16), "duplicates": (fell, "b" * 16)}
+    out = str(tmp_path / "out")
+    outputs = {
+        stage: storage.write_output(f"{out}/work/{stage}/s0-{key}.parquet", key, table.schema, [table])
+        for stage, (table, key) in made.items()
+    }
+    release = publish(export([replace(files, **outputs)], settings(), out, PROVENANCE))
+    for asked in ([f"s0/{chunk_id}"], ["--filter", "near_duplicate"]):
+        code, printed, err = run(capsys, "explain", release.path, *asked)
+        assert code == 0 and "out/before:s7/3" in printed, err
 
 
 def test_explain_without_the_work_folder_says_what_it_cannot_tell(two, tmp_path):
