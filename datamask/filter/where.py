@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask.corpus.columns import nearest_column
-from datamask.duck import connect, first_line
+from datamask.duck import connect, first_line, tables
 from datamask.errors import ConfigError, nearest
 
 MAX_LENGTH = 100_000  # characters of an expression
@@ -117,11 +117,8 @@ class Condition:
 
 def run_query(connection: duckdb.DuckDBPyConnection, sql: str, documents: pa.Table) -> pa.Table:
     """The result of `sql` over an Arrow table called `documents`."""
-    connection.register("documents", documents)
-    try:
+    with tables(connection, documents=documents):
         return connection.sql(sql).to_arrow_table()
-    finally:
-        connection.unregister("documents")
 
 
 def check_expression(expression: str, schema: pa.Schema, scorers: Collection[str] = ()) -> Condition:

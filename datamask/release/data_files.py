@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.config import COPY_COLUMNS, Config
+from datamask.config import Config
 from datamask.corpus.columns import FINEWEB, RESTATED
 from datamask.corpus.read import read_batches
 from datamask.read_ahead import read_ahead
@@ -42,6 +42,11 @@ class DataLayout:
 
     corpus: pa.Schema  # as the corpus is read
     release: pa.Schema
+
+    @property
+    def made(self) -> list[str]:
+        """The columns that datamask adds, in their order."""
+        return self.release.names[len(self.corpus.names) :]
 
     @classmethod
     def of(
@@ -132,8 +137,7 @@ def write_stripe(
 
     :param shards: those of the stripe, by their place.
     :param names: the folder of each dump.
-    :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count, and topic where there
-        are any, of every row.
+    :param decisions: of a shard: id, token_count, outcome and what else of `layout.made` decisions hold, of every row.
     :param readers: shards read ahead, each in a thread.
     """
     found: list[WrittenFile] = []
@@ -156,7 +160,7 @@ def _documents(
     run: RowRange, files: ShardFiles, config: Config, layout: DataLayout, decisions: Callable[[ShardFiles], pa.Table]
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """(dump, rows with the release's columns) of the run's selected documents, in order."""
-    decided = decisions(files)
+    decided, shard = decisions(files), files.shard.name
     rules = PersonalRules.of(config.release)
     selected = pc.equal(decided["outcome"], "selected").to_numpy().copy()
     selected[: run.first] = False
@@ -169,24 +173,13 @@ def _documents(
             continue
         if config.selection.repeat > 1 and config.release.repeated_rows:
             chosen = np.repeat(chosen, decided["repeat"].to_numpy()[chosen])
-        documents = batch.take(pa.array(chosen - ids[0]))
-        facts = decided.take(pa.array(chosen))
+        documents, facts = batch.take(pa.array(chosen - ids[0])), decided.take(pa.array(chosen))
         columns = [facts[name] if name in INDEXED else documents[name] for name in layout.corpus.names]
-        added = []
+        made = {**dict(zip(facts.column_names, facts.columns, strict=True)), "shard": pa.repeat(shard, len(chosen))}
         if rules:
             place = layout.corpus.names.index("text")
-            columns[place], held = published(columns[place], rules)
-            added = [held]
-        added += [
-            *(facts[name] for name in COPY_COLUMNS if name in facts.column_names),
-            *([facts["repeat"]] if config.selection.repeat > 1 else []),
-            *([facts[TOPICS.name]] if files.topics else []),
-            facts["quality_score"],
-            facts["probability"],
-            pa.repeat(files.shard.name, len(chosen)),
-            facts["chunk_id"],
-        ]
-        table = pa.table([*columns, *added], schema=layout.release)
+            columns[place], made[FIELD.name] = published(columns[place], rules)
+        table = pa.table([*columns, *(made[name] for name in layout.made)], schema=layout.release)
         dumps = table["dump"] if "dump" in layout.corpus.names else pa.nulls(len(chosen), pa.string())
         dumps = pc.if_else(pc.equal(dumps, ""), pa.scalar(None, pa.string()), dumps)  # both lie in one folder, in order
         for dump in pc.unique(dumps).to_pylist():

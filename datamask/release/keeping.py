@@ -49,19 +49,9 @@ def clean(
     """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
     found = remove(out, releases) if yes else unneeded(out, releases)
     if json_:
-        stages = [asdict(stage) for stage in found.stages]
-        print(
-            json.dumps(
-                {
-                    "kept_for": found.kept_for,
-                    "releases": found.releases,
-                    "bytes": found.bytes,
-                    "stages": stages,
-                    "removed": yes,
-                    "files": found.paths,
-                }
-            )
-        )
+        told = {"kept_for": found.kept_for, "releases": found.releases, "bytes": found.bytes}
+        told |= {"stages": [asdict(stage) for stage in found.stages], "removed": yes, "files": found.paths}
+        print(json.dumps(told))
         return
     for version in found.releases:
         done = "removed" if yes else "can go"

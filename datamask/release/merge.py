@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import COPY_COLUMNS, counts_copies
 from datamask.corpus.read import TOPIC
+from datamask.duck import tables
 from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
@@ -127,19 +128,13 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
         else pa.table({"chunk_id": pa.nulls(0, pa.int64()), **dict.fromkeys(names, pa.nulls(0, pa.string()))})
         for output, names in ((files.filters, ("reason", "detail")), (files.topics, (TOPIC,)))
     )
-    tables: Mapping[str, pa.Table] = {
-        "index_rows": index, "mask_rows": masks, "score_rows": scores, "filter_rows": filters, "topic_rows": topics,
-    }  # fmt: skip
-    for view, table in tables.items():
-        connection.register(view, table)
-    try:
-        copies = "".join(f"s.{name}, " for name in COPY_COLUMNS if counted is not None)
-        query = _JOIN.format(repeat=_REPEAT if "repeat" in masks.column_names else "", copies=copies)
+    copies = "".join(f"s.{name}, " for name in COPY_COLUMNS if counted is not None)
+    query = _JOIN.format(repeat=_REPEAT if "repeat" in masks.column_names else "", copies=copies)
+    with tables(
+        connection, index_rows=index, mask_rows=masks, score_rows=scores, filter_rows=filters, topic_rows=topics
+    ):
         joined = connection.sql(query, params={"shard": name}).to_arrow_table()
-    finally:
-        for view in tables:
-            connection.unregister(view)
-    documents = index.num_rows - pc.sum(pc.is_valid(index["reason"])).as_py() if index.num_rows else 0
+    documents = index["reason"].null_count
     if joined.num_rows != index.num_rows or masks.num_rows != documents:
         raise ConservationError(
             f"shard {name}: {index.num_rows} rows read, {documents} of them documents, "

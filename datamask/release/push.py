@@ -102,13 +102,11 @@ def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent
     pushed = Pushed(url)
     target_manifest = storage.join(url, MANIFEST)
     journal = dict.fromkeys(files) | _read_journal(url)
-    with storage.open_input(storage.join(release.path, MANIFEST)) as file:
-        manifest = file.read()
+    manifest = storage.read_content(storage.join(release.path, MANIFEST))
     with contextlib.suppress(FileNotFoundError):
-        with storage.open_input(target_manifest) as file:
-            if file.read() == manifest:
-                pushed.skipped = [*files, MANIFEST]
-                return pushed
+        if storage.read_content(target_manifest) == manifest:
+            pushed.skipped = [*files, MANIFEST]
+            return pushed
         journal = dict.fromkeys(_listed(url)) | journal
         pushed.removed.append(MANIFEST)
     there = storage.file_sizes(url)

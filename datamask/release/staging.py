@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.config import COPY_COLUMNS, Config
+from datamask.config import Config
 from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.plan import Part
-from datamask.corpus.read import TOPIC, corpus_schema
+from datamask.corpus.read import corpus_schema
 from datamask.errors import IncompleteError, InputError, several
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
-from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_stripe, written
+from datamask.release.data_files import INDEXED, DataLayout, WrittenFile, sealed, write_stripe, written
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
@@ -217,11 +217,8 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
         return done
 
     def decisions(files: ShardFiles) -> pa.Table:
-        names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
-        names += ["repeat"] if state.config.selection.repeat > 1 else []
-        names += COPY_COLUMNS if state.config.counts_copies else ()
-        names += [TOPIC] if files.topics else []
-        return storage.read_table(storage.join(folder, decisions_path(files)), names)
+        made = [name for name in state.layout.made if name not in (FIELD.name, "shard")]
+        return storage.read_table(storage.join(folder, decisions_path(files)), [*INDEXED, "outcome", *made])
 
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)
     storage.write_json(record, [file.to_json() for file in files])

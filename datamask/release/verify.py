@@ -12,7 +12,6 @@ digest, had from them by another way: `digest`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections import Counter
@@ -29,7 +28,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import validate
-from datamask.duck import connect, insert
+from datamask.duck import connect, insert, tables
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
 from datamask.filter.forgotten import load_requests
 from datamask.release.against import compare_with_corpus
@@ -141,36 +140,30 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
 
 def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified) -> list[str]:
     """Problems of files; those that are as the manifest says."""
-    there = storage.file_sizes(release.path).keys()
+    there = storage.file_sizes(release.path)
     listed = {item["path"]: item for item in manifest["files"]}
     if len(listed) < len(manifest["files"]):
         found.problems.append(f"{MANIFEST} lists a file twice")
-    found.problems += [f"{path} is missing" for path in sorted(listed.keys() - there)]
-    found.problems += [printable(f"{path} was added") for path in sorted(there - listed.keys() - {MANIFEST})]
+    found.problems += [f"{path} is missing" for path in sorted(listed.keys() - there.keys())]
+    found.problems += [printable(f"{path} was added") for path in sorted(there.keys() - listed.keys() - {MANIFEST})]
 
     def check(path: str) -> str | None:
-        item = listed[path]
-        digest, size = hashlib.sha256(), 0
-        url = storage.join(release.path, path)
-        with storage.open_input(url) as file, storage.storage_errors(url):
-            while block := file.read(1 << 22):
-                digest.update(block)
-                size += len(block)
-            if size != item["bytes"]:
-                return f"{path} has {size} bytes, not {item['bytes']}"
-            if digest.hexdigest() != item["sha256"]:
-                return f"{path} has changed: its sha256 is {digest.hexdigest()}, not {item['sha256']}"
-            file.seek(0)
+        item, url = listed[path], storage.join(release.path, path)
+        if there[path] != item["bytes"]:
+            return f"{path} has {there[path]} bytes, not {item['bytes']}"
+        if (digest := storage.sha256(url)) != item["sha256"]:
+            return f"{path} has changed: its sha256 is {digest}, not {item['sha256']}"
+        with storage.open_input(url) as file:
             try:
                 rows = pq.read_metadata(file).num_rows if path.endswith(".parquet") else None
             except (pa.ArrowException, OSError) as error:
                 return f"{path} is no parquet file ({one_line(error)})"
-            if rows != item.get("rows"):
-                return f"{path} has {rows} rows, not {item.get('rows')}"
+        if rows != item.get("rows"):
+            return f"{path} has {rows} rows, not {item.get('rows')}"
         return None
 
     good = []
-    names = sorted(listed.keys() & there)
+    names = sorted(listed.keys() & there.keys())
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         for path, problem in zip(names, pool.map(check, names), strict=True):
             found.files += 1
@@ -342,14 +335,13 @@ def _unlike(recorded: dict[str, Any], actual: Conservation) -> str | None:
 
 
 def _other_rows(connection: duckdb.DuckDBPyConnection, table: str, shard: str, expected: pa.Table) -> str | None:
-    connection.register("expected", expected)
     mine = f"(SELECT chunk_id, count(*) AS n FROM {table} WHERE shard = $shard GROUP BY chunk_id)"
-    [(missing, strange, twice)] = connection.execute(
+    query = (
         "SELECT count(*) FILTER (WHERE p.n IS NULL), count(*) FILTER (WHERE e.chunk_id IS NULL), "
-        f"count(*) FILTER (WHERE p.n <> e.times) FROM expected e FULL JOIN {mine} p USING (chunk_id)",
-        {"shard": shard},
-    ).fetchall()
-    connection.unregister("expected")
+        f"count(*) FILTER (WHERE p.n <> e.times) FROM expected e FULL JOIN {mine} p USING (chunk_id)"
+    )
+    with tables(connection, expected=expected):
+        [(missing, strange, twice)] = connection.execute(query, {"shard": shard}).fetchall()
     said = [f"{missing} rows are missing"] * (missing > 0) + [f"{strange} rows should not be"] * (strange > 0)
     said += [f"{twice} rows are twice, or not as often as they should be"] * (twice > 0)
     return ", ".join(said) or None

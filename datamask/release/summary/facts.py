@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from datamask.config import Statement, validate
 from datamask.corpus.web_addresses import hosts_of
-from datamask.duck import connect
+from datamask.duck import connect, tables
 from datamask.release.manifest import data_paths
 from datamask.release.release_folder import ReleaseFolder
 
@@ -115,12 +115,11 @@ def _count(
                 facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
             sizes = {"bytes": pc.binary_length(batch["text"]), "characters": pc.utf8_length(batch["text"])}
             sizes |= {"tokens": batch["token_count"]}
-            connection.register("rows", pa.table({**facts, **sizes}))
-            for label in facts:
-                sums = "count(*), sum(bytes), sum(characters), sum(tokens)"
-                counted = f"SELECT '{label}', {label}, {sums} FROM rows GROUP BY ALL"
-                connection.execute(f"INSERT INTO counts {counted}").fetchall()
-            connection.unregister("rows")
+            with tables(connection, rows=pa.table({**facts, **sizes})):
+                for label in facts:
+                    sums = "count(*), sum(bytes), sum(characters), sum(tokens)"
+                    counted = f"SELECT '{label}', {label}, {sums} FROM rows GROUP BY ALL"
+                    connection.execute(f"INSERT INTO counts {counted}").fetchall()
     return found
 
 
