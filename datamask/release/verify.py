@@ -149,9 +149,10 @@ def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verifi
 
     def check(path: str) -> str | None:
         item, url = listed[path], storage.join(release.path, path)
+        digest = storage.sha256(url)
         if there[path] != item["bytes"]:
             return f"{path} has {there[path]} bytes, not {item['bytes']}"
-        if (digest := storage.sha256(url)) != item["sha256"]:
+        if digest != item["sha256"]:
             return f"{path} has changed: its sha256 is {digest}, not {item['sha256']}"
         with storage.open_input(url) as file:
             try:
