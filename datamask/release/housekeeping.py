@@ -95,15 +95,15 @@ def survey(out: str) -> Survey:
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
     there = latest is not None and latest in versions
     total = release_at(out, latest).manifest()["conservation"]["total"] if latest and there else {}
-    sizes = _sizes(storage.join(out, "releases"))
-    staged = {_key_of(path) for path in _sizes(storage.join(work, "staging"))}
+    sizes, staging = _sizes(storage.join(out, "releases")), storage.join(work, "staging")
+    staged = {path[len(staging) + 1 :].split("/")[0].removesuffix(".json") for path in _sizes(staging)}
     return Survey(
         out,
         latest,
         len(versions),
         sum(sizes.values()),
         tuple(_by_stage(work, _sizes(work))),
-        tuple(sorted(key for key in staged if key)),
+        tuple(sorted(filter(KEY.fullmatch, staged))),
         tuple(last.get("config", {}).get("corpus", {}).get("input", ())),
         len(last.get("plan", {}).get("shards", ())),
         int(total.get("rows", 0)),
@@ -195,16 +195,15 @@ def _can_go(work: str, path: str, needed: set[str]) -> bool:
         return False
     if stage in UNFINISHED:
         return True
-    keys = {*KEY.findall(rest)}
-    if not keys:
+    keys = KEY.findall(rest.split("/")[0])  # the last is the file's own, or its folder's: a shard's name may hold some
+    if not keys or keys[-1] in needed:
         return False
-    if path.endswith(".json") and not keys & needed:  # a record of files: it goes with the first of them
-        try:
-            named = {*KEY.findall(json.dumps(storage.read_json(path)))}
-        except ValueError:
-            return True
-        return bool(named - needed)
-    return not keys & needed
+    if not rest.startswith("corpus-"):
+        return True
+    try:  # a record of files goes with the first of them
+        return not needed.issuperset(KEY.findall(json.dumps(storage.read_json(path))))
+    except ValueError:
+        return True
 
 
 def _parts(work: str, sizes: Mapping[str, int], gone: Mapping[str, int]) -> dict[str, int]:
@@ -217,7 +216,7 @@ def _parts(work: str, sizes: Mapping[str, int], gone: Mapping[str, int]) -> dict
         folder = storage.join(work, KEPT, name)
         own = {path: size for path, size in sizes.items() if path.startswith(f"{folder}/")}
         records = [path for path in own if _RECORD.fullmatch(path[len(folder) + 1 :])]
-        of = {path: storage.join(work, stage.folder or "", f"corpus-{_key_of(path)}.json") for path in records}
+        of = {path: storage.join(work, stage.folder or "", f"corpus-{path[len(folder) + 1 :]}") for path in records}
         kept = {path for path in records if of[path] in sizes and of[path] not in gone}
         for path in sorted(kept):
             kept |= {storage.join(folder, file) for file in storage.read_json(path)}
@@ -298,11 +297,6 @@ def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:
     for path, bytes_ in sizes.items():
         own.setdefault(path[len(work) + 1 :].partition("/")[0], []).append(bytes_)
     return (Folder(name, len(found), sum(found)) for name, found in sorted(own.items()))
-
-
-def _key_of(path: str) -> str | None:
-    found = KEY.findall(path)
-    return found[0] if found else None
 
 
 def _existing(out: str) -> Path:

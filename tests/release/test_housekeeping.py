@@ -19,7 +19,7 @@ from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import latest_version, list_versions, point_latest
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
-from tests.release.made import released, settings
+from tests.release.made import documents, make_shard, released, settings
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,20 @@ def test_what_the_newest_releases_need_stays(two):
     again = released(Path(out).parent, settings(filter={"min_tokens": 9}))[1]
     assert again.version == second.version and not again.new
     assert verify(first).problems == [] and verify(second).problems == []
+
+
+def test_keys_are_those_of_files_and_of_nothing_around_them(tmp_path):
+    """Not of folders above the output folder, nor of shards that are called like one; whatever files hold."""
+    folder = tmp_path / ("0123456789abcdef" * 2)
+    released(folder, files=[make_shard(folder, "e" * 40, documents(20))])
+    out, work = str(folder / "out"), folder / "out" / "work"
+    begun, old = work / "staging" / ("c" * 16) / "data.parquet", work / "tokenizer" / ("b" * 16) / "tokenizer.json"
+    for path in (begun, old, stale := work / "embeddings" / f"{'e' * 40}-{'a' * 16}.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert survey(out).unfinished == ("c" * 16,)
+    gone = unneeded(out).paths
+    assert {str(begun), str(old), str(stale)} <= {*gone} and not [path for path in gone if "/work/parts/" in path]
 
 
 def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two):
