@@ -25,7 +25,7 @@ from datamask.corpus.read import TOPIC, corpus_columns, documents_at, read_topic
 from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
-from datamask.release.groups import as_strings
+from datamask.release.groups import NONE, as_strings
 from datamask.report.tally import Signals, Tally, counted, signals_of, summed
 from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles
@@ -312,6 +312,11 @@ def grouping_columns(config: Config) -> list[str]:
     return list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.selection.quotas)]))
 
 
+def value_names(values: npt.NDArray[np.object_]) -> npt.NDArray[np.str_]:
+    """(n,) the values as text; NONE for null and empty ones."""
+    return np.array([str(value or NONE) for value in values], dtype=str)
+
+
 def _is_grouping(values: npt.NDArray[np.object_]) -> bool:
     """A column that a good part of the documents have, with few enough values to be groups."""
     there = [value for value in values if value is not None and value != ""]
@@ -332,6 +337,9 @@ def _shard_tables(files: ShardFiles, signals: bool) -> tuple[pa.Table, pa.Table,
     with storage.open_parquet(files.scores.path) as file:
         names = [name for name in file.schema_arrow.names if name != "chunk_id" and (signals or "." not in name)]
         scores = file.read(columns=["chunk_id", *names])
+    if files.copies is not None:  # with the scorers that read counts of copies, as what is selected has them
+        counted = storage.read_table(files.copies.path, ["quality_score"])["quality_score"]
+        scores = scores.set_column(scores.column_names.index("quality_score"), "quality_score", counted)
     kept = index.filter(pc.is_null(index["reason"]))["chunk_id"]
     for table, stage in ((masks, "masks"), (scores, "scores")):
         if not table["chunk_id"].equals(kept):

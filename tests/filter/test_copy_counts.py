@@ -1,5 +1,6 @@
 """Copies are counted as a plain union over the verified pairs counts them, and can be asked for by name."""
 
+import json
 import random
 from pathlib import Path
 
@@ -152,6 +153,9 @@ def test_a_scorer_may_read_them(made, how):
     assert all(max(values) - min(values) < 1e-3 for values in gains.values())
     order = [min(gains[number]) for number in sorted(gains)]
     assert order == sorted(order) and order[0] < order[-1]
+    report = json.loads(Path(release.path, "report.json").read_text())
+    chosen = [row["quality_score"] for row in rows if row["outcome"] == "selected"]
+    assert report["arms"][-1]["mean_quality"] == pytest.approx(sum(chosen) / len(chosen))
     assert release.verify() == []
 
 
