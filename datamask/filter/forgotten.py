@@ -89,13 +89,14 @@ def read_list(given: str, kind: str) -> list[Entry]:
 
 
 def _values(text: str, kind: str, where: str) -> Iterable[str]:
-    lines = text.splitlines()
-    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    lines = text.splitlines(keepends=True)
+    told = [at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")]
+    first, rest = (lines[told[0]], lines[told[0] :]) if told else ("", [])
     separator = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
     header = {name.strip().lower() for name in next(csv.reader([first], delimiter=separator), [])}
     is_csv = _CSV.search(where) is not None
     csv.field_size_limit(1 << 30)
-    table = io.StringIO(text[text.index(first) :], newline="")
+    table = io.StringIO("".join(rest), newline="")
     rows: Iterable[Mapping[str, Any]]
     if first.lstrip().startswith("{"):
         rows = (row for _, row in json_objects(text, where))

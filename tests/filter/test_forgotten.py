@@ -56,6 +56,7 @@ def test_an_address_has_one_spelling():
         ("a.jsonl", "ids", '{"id": 0}\n{"id": 7}\n', ["0", "7"]),
         ("a.jsonl", "texts", '{"text": "a \\ud800 b"}\n', ["a \\ud800 b"]),
         ("a.csv", "ids", '"x,1"\n# a comment\nx2\nx,3\n', ["x,1", "x2", "x,3"]),
+        ("a.csv", "domains", "# a domain each\ndomain\nfoo.org\n", ["foo.org"]),
         ("a.csv", "domains", "# opt-outs, 2024\ndomain,why\nfoo.org,robots\n", ["foo.org"]),
     ],
 )
