@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from datamask.corpus.damage import damage
 from datamask.corpus.plan import Value
 from datamask.errors import InputError, one_line
-from datamask.storage import filesystem, open_input, storage_errors
+from datamask.storage import list_names, open_input, read_content
 
 LOG = "_delta_log"
 # what readers must know of, and that the files which the log lists say by themselves, or that is looked at below
@@ -94,9 +94,7 @@ def _check_schema(folder: str, metadata: Mapping[str, Any]) -> set[str]:
 def _actions(folder: str) -> Iterator[dict[str, Any]]:
     """What the log says, oldest first: its newest checkpoint, then the versions after it."""
     log = f"{folder}/{LOG}"
-    with storage_errors(log):
-        fs, path = filesystem(log)
-        names = [posixpath.basename(name.rstrip("/")) for name in fs.ls(path, detail=False)]
+    names = list_names(log)
     versions = sorted(int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name))
     whole: dict[int, list[str]] = {}
     for name in sorted(names):
@@ -124,8 +122,7 @@ def _is_complete(parts: list[str]) -> bool:
 
 
 def _commit(path: str) -> Iterator[dict[str, Any]]:
-    with open_input(path) as file:
-        lines = bytes(file.read()).decode("utf-8", "replace").splitlines()
+    lines = read_content(path).decode("utf-8", "replace").split("\n")  # JSON may hold what else ends lines
     try:
         yield from (json.loads(line) for line in lines if line.strip())
     except ValueError as error:

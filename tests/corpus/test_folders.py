@@ -67,6 +67,15 @@ def test_files_that_a_delta_table_has_removed_are_left_out_and_told(tmp_path):
     assert names(tmp_path / "table" / "*.parquet") == ["new.parquet"]
 
 
+def test_a_delta_log_may_hold_signs_that_end_lines_elsewhere(tmp_path):
+    lay(tmp_path / "a.parquet")
+    log(tmp_path, 0, add("a.parquet"))
+    path = tmp_path / "_delta_log" / f"{0:020}.json"
+    said = {"commitInfo": {"userMetadata": "one\u2028two\x85three"}}
+    path.write_text(f"{path.read_text()}\n{json.dumps(said, ensure_ascii=False)}\n")
+    assert names(tmp_path) == ["a.parquet"]
+
+
 def test_a_delta_table_is_read_from_its_checkpoint_on(tmp_path):
     for name in ("a", "b", "c"):
         lay(tmp_path / f"{name}.parquet")
