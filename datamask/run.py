@@ -282,7 +282,7 @@ class Run(Driver):
         if self.before is None:
             begin_drawing()  # of a report that is to come
         shards = self.measure_and_decide()
-        from datamask.report import StageTime  # with what draws, which no stage before waits for
+        from datamask.report.findings import StageTime  # with what draws, which no stage before waits for
 
         certificate = self.certificate()
         encoder = self.results.get("encoder", self.results.get("tokenizer"))

@@ -17,7 +17,7 @@ from datamask.config import Config, ResolvedSelect, Select, load_config, resolve
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.report import statistics
-from datamask.report.embedding_sample import Sample, read_sample
+from datamask.report.embedding_sample import Sample, read_sample, value_names
 from datamask.selection.problem.pool import Pool
 from datamask.stages import recorded
 
@@ -118,7 +118,7 @@ class Embedded:
         }
         if columns:
             found["effective"] = {
-                name: statistics.effective_number(np.unique(_names(values[copies]), return_counts=True)[1])
+                name: statistics.effective_number(np.unique(value_names(values[copies]), return_counts=True)[1])
                 for name, values in self.groups.items()
             }
             found["coverage"] = {
@@ -128,13 +128,9 @@ class Embedded:
         return found
 
 
-def _names(values: npt.NDArray[np.object_]) -> npt.NDArray[np.str_]:
-    return np.array([str(value or "(none)") for value in values], dtype=str)
-
-
 def shares(values: npt.NDArray[np.object_]) -> Mapping[str, float]:
     """Value -> share of the documents, largest first."""
-    names, counts = np.unique(_names(values), return_counts=True)
+    names, counts = np.unique(value_names(values), return_counts=True)
     order = np.lexsort((names, -counts))
     return {str(names[place]): float(counts[place] / max(len(values), 1)) for place in order}
 

@@ -36,6 +36,7 @@ from datamask.report.embedding_sample import (
     Vectors,
     grouping_columns,
     read_sample,
+    value_names,
 )
 from datamask.report.tally import Tally
 from datamask.report.topics import topic_rows
@@ -344,12 +345,12 @@ def token_shares(sample: Sample) -> dict[str, Rows]:
     chosen = sample.selected
     found = {}
     for column, values in named.items():
-        names, place = np.unique([str(value or "(none)") for value in values], return_inverse=True)
+        names, place = np.unique(value_names(values), return_inverse=True)
         pool = np.bincount(place, sample.tokens, len(names)) / max(int(sample.tokens.sum()), 1)
         choice = np.bincount(place, sample.tokens * chosen, len(names)) / max(int(sample.tokens[chosen].sum()), 1)
         order = np.argsort(-np.abs(choice - pool), kind="stable")[:GROUP_VALUES]
         found[column] = [
-            {"value": names[n], "pool": float(pool[n]), "choice": float(choice[n])} for n in order.tolist()
+            {"value": str(names[n]), "pool": float(pool[n]), "choice": float(choice[n])} for n in order.tolist()
         ]
     return found
 
@@ -436,7 +437,7 @@ def _group_rows(values: npt.NDArray[np.object_], arms: Mapping[str, npt.NDArray[
 
 
 def _counts(values: npt.NDArray[np.object_]) -> dict[str, int]:
-    return Counter("(none)" if value is None or value == "" else str(value) for value in values)
+    return Counter(value_names(values).tolist())
 
 
 def _mean(values: npt.NDArray[Any]) -> float:

@@ -135,17 +135,7 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
             continue
         low, high = wilson(taken, judged)
         worst = _worst_first(hit, taken - rest * judged)
-        named = [
-            {
-                "value": excerpt(groups.values[g], 60),
-                "documents": int(judged[g]),
-                "lost": int(taken[g]),
-                "share": float(share[g]),
-                "low": float(low[g]),
-                "high": float(high[g]),
-            }
-            for g in worst
-        ]
+        named = _named(groups, worst, documents=judged, lost=taken, share=share, low=low, high=high)
         documents = int(taken[hit].sum())
         others_lost = (all_taken - documents) / max(whole - int(judged[hit].sum()), 1)
         name = cause.removeprefix("filter:")
@@ -159,6 +149,14 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
 def _worst_first(hit: npt.NDArray[np.bool_], excess: npt.NDArray[np.float64]) -> list[int]:
     """The groups that are hit, by how many documents more than expected they miss."""
     return sorted(map(int, np.flatnonzero(hit)), key=lambda g: (-float(excess[g]), g))
+
+
+def _named(groups: GroupCounts, places: Sequence[int], **numbers: npt.NDArray[Any]) -> Rows:
+    """The groups at these places, each with its number of each of these, (G,)."""
+    return [
+        {"value": excerpt(groups.values[g], 60), **{name: values[g].item() for name, values in numbers.items()}}
+        for g in places
+    ]
 
 
 def _group_warning(kind: str, cause: str, text: str, column: str, named: Rows, **others: Any) -> dict[str, Any]:
@@ -221,16 +219,8 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
         return []
     expected = PASSED_OVER * limit * candidates
     worst = _worst_first(hit, expected - chosen)
-    named = [
-        {
-            "value": excerpt(groups.values[g], 60),
-            "documents": int(candidates[g]),
-            "lost": int(candidates[g] - chosen[g]),
-            "selected": int(chosen[g]),
-            "share": float(chosen[g] / candidates[g]),
-        }
-        for g in worst
-    ]
+    numbers = {"documents": candidates, "lost": candidates - chosen, "selected": chosen}
+    named = _named(groups, worst, **numbers, share=chosen / np.maximum(candidates, 1))
     rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
     text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
     remedy = (

@@ -26,9 +26,8 @@ CHARACTERS = 20_000  # of each text that are compared for it
 COPIES = (0, 1, 2, 5, 10, 100)  # copies of a document at which a row of the table begins
 UNLIKE = 0.2  # share of words in both below which two texts are taken for no copies of each other
 
-COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity")
-KIND = "kind"  # of duplicate, where the file says so; a document that is contained in another shares few of its words
-CONTAINED = "contained"
+COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity", "kind")
+CONTAINED = "contained"  # the kind of a document that lies in another, and shares few of its words
 Rows = list[dict[str, Any]]
 
 
@@ -64,16 +63,12 @@ def draw_pairs(sample: Sample) -> PairsShown:
     tables = []
     for files in sample.files:
         if files.duplicates:
-            with storage.open_parquet(files.duplicates.path) as file:
-                told = KIND in file.schema_arrow.names
-                table = file.read(columns=[*COLUMNS, *([KIND] if told else [])])
-            if not told:
-                table = table.append_column(KIND, pa.array(["near"] * len(table), pa.string()))
+            table = storage.read_table(files.duplicates.path, list(COLUMNS))
             if files.copies:  # of what must be forgotten nothing is shown
                 late = storage.read_table(files.copies.path, ["chunk_id", "reason"])
                 gone = late.filter(pc.equal(late["reason"], REASON))["chunk_id"]
                 table = table.filter(pc.invert(pc.is_in(table["chunk_id"], value_set=gone.combine_chunks())))
-            tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
+            tables.append(table.append_column("shard", pa.repeat(files.shard.name, len(table))))
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:
         return PairsShown(0, [], 0, [], [])
@@ -95,7 +90,7 @@ def draw_pairs(sample: Sample) -> PairsShown:
             (row["shard"], row["chunk_id"]),
             (row["duplicate_of_shard"], row["duplicate_of"]),
             row["similarity"],
-            row[KIND],
+            row["kind"],
         )
         for row in shown.take(pa.array(places)).to_pylist()
     ]

@@ -143,11 +143,15 @@ def outcome_rows(column: str, found: Mapping[str, Any]) -> tuple[list[str], list
             count(row["not_selected"]),
             _part(row["selected"], row["documents"]),
             percent(row["share_selected"]),
-            "–" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            number(row["ratio"], 2),
         ]
         for row in shown
     ]
     return head, rows
+
+
+def _ratio(one: float, other: float) -> str:
+    return number(one / other if other else None, 2)
 
 
 def _part(of: int, documents: int) -> str:
@@ -164,8 +168,8 @@ def _signals(f: Findings) -> list[Block]:
             f"{row['rule']}: {row['signal']} {sign} {row['threshold']:g}" if row["rule"] else f"{row['signal']}: mean"
         )
         amount = (lambda value: percent(value, 2)) if row["rule"] else (lambda value: f"{value:.4g}")
-        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        rows.append([("▲ " if row["junk"] else "") + what, amount(row["candidates"]), amount(row["selected"]), ratio])
+        shown = [amount(row["candidates"]), amount(row["selected"]), number(row["ratio"], 2)]
+        rows.append([("▲ " if row["junk"] else "") + what, *shown])
     note = (
         "Share of documents that break a published rule (or the mean of a signal that has none), by exact counts; worst first. "
         "▲: the choice holds over 1.5 times the candidates' share, and that is no accident."
@@ -348,9 +352,6 @@ def _covered(f: Findings) -> list[Block]:
     blocks: list[Block] = [{"kind": "text", "text": text}]
     head = ["word or pair", *(["target"] if c["target"] else []), "pool", "choice", "choice/pool", "share × log ratio"]
 
-    def ratio(row: dict[str, Any]) -> str:
-        return f"{row['choice'] / row['pool']:.2f}" if row["pool"] else "–"
-
     def share(value: float) -> str:
         return f"{100 * value:.3f} %"
 
@@ -362,7 +363,7 @@ def _covered(f: Findings) -> list[Block]:
                 *([share(row["target"])] if c["target"] else []),
                 share(row["pool"]),
                 share(row["choice"]),
-                ratio(row),
+                _ratio(row["choice"], row["pool"]),
                 f"{1000 * row['nats']:.2f}",
             ]
             for row in c[side]
@@ -403,7 +404,7 @@ def _topics(f: Findings) -> list[Block]:
             percent(row["share"]),
             count(row["selected"]),
             percent(row["share_selected"]),
-            f"{row['share_selected'] / row['share']:.2f}" if row["share"] else "–",
+            _ratio(row["share_selected"], row["share"]),
             row["language"] or "–",
             row["remark"],
         ]
@@ -427,7 +428,7 @@ def _moved(f: Findings) -> list[Block]:
                 percent(row["pool"]),
                 percent(row["choice"]),
                 f"{100 * (row['choice'] - row['pool']):+.1f}",
-                f"{row['choice'] / row['pool']:.2f}" if row["pool"] else "–",
+                _ratio(row["choice"], row["pool"]),
             ]
             for row in found
         ]

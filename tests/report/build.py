@@ -111,6 +111,7 @@ def _duplicates(kept: np.ndarray, ids: np.ndarray, first: int) -> dict[str, Any]
         "chunk_id": pa.array(copies, pa.int64()),
         "duplicate_of_shard": pa.array(["part-2"] * len(copies), pa.string()),
         "duplicate_of": pa.array(50 + copies + first - 470, pa.int64()),
+        "kind": pa.array(["near"] * len(copies), pa.string()),
         "similarity": pa.array([0.999] * len(copies), pa.float32()),
     }
 

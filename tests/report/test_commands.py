@@ -9,7 +9,7 @@ import pytest
 
 from datamask.cli import main
 from datamask.release import Staged
-from datamask.report import write_report
+from datamask.report.report import write_report
 from tests.report.build import corpus
 from tests.report.test_report import draft
 

@@ -24,11 +24,12 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, drawer, examples, page, report, sections, write_report
+from datamask.report import drawer, examples, page, report, sections
 from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
-from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
+from datamask.report.findings import ARMS, Findings, StageTime, choose_arms, find_findings
+from datamask.report.report import write_report
 from datamask.report.terminal import print_table
 from tests.conftest import drawn
 from tests.report.build import HOSTILE, ROWS, corpus
