@@ -5,7 +5,6 @@ What else lies in such a folder (files that a table has removed, a cache, an old
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 import re
@@ -18,7 +17,7 @@ from datamask.corpus.delta import LOG, delta_files
 from datamask.corpus.plan import Value
 from datamask.corpus.walk import Entry
 from datamask.errors import DatamaskError, InputError
-from datamask.storage import is_remote, open_input
+from datamask.storage import is_remote, read_content, read_json
 
 OWN = ("work", "releases", "latest")  # what datamask writes into an output folder
 IN_OUTPUT = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
@@ -98,9 +97,8 @@ class Belonging:
         if not self._is_there(path):
             return {}
         try:
-            with open_input(path) as file:
-                data = json.loads(file.read())
-        except (DatamaskError, ValueError, RecursionError):
+            data = read_json(path)
+        except DatamaskError:
             return {}
         return data if isinstance(data, dict) else {}
 
@@ -115,21 +113,17 @@ class Belonging:
     def _outputs(self, folder: str, files: list[FoundFile]) -> None:
         """An output folder of datamask inside a given folder: its releases are no input."""
         head, name = posixpath.split(folder)
-        mark = "inputs.json" if name == "work" else None
-        if mark and not ({"version", "files"} <= self._json(f"{folder}/{mark}").keys()):
-            return
-        if name == "releases":
-            releases = {file.path[len(folder) + 1 :].split("/")[0] for file in files}
-            if not any(self._is_release(f"{folder}/{release}") for release in releases):
-                return
-        elif name == "latest" and not mark:
-            if not self._is_release(folder) or not self._is_there(f"{head}/releases"):
-                return
-        elif not mark:
-            return
-        outside = [file for file in files if not f"{file.base}/".startswith(f"{folder}/")]
-        why = "written by datamask; to curate a release again, give its folder"
-        self._keep(outside, folder, lambda path: False, why, folder)
+        if name == "work":
+            ours = {"version", "files"} <= self._json(f"{folder}/inputs.json").keys()
+        elif name == "releases":
+            inside = {file.path[len(folder) + 1 :].split("/")[0] for file in files}
+            ours = any(self._is_release(f"{folder}/{release}") for release in inside)
+        else:
+            ours = name == "latest" and self._is_release(folder) and self._is_there(f"{head}/releases")
+        if ours:
+            outside = [file for file in files if not f"{file.base}/".startswith(f"{folder}/")]
+            why = "written by datamask; to curate a release again, give its folder"
+            self._keep(outside, folder, lambda path: False, why, folder)
 
     def _is_release(self, folder: str) -> bool:
         return str(self._json(f"{folder}/manifest.json").get("format", "")).startswith("datamask release")
@@ -221,8 +215,7 @@ class Belonging:
         revisions = {file.path[len(folder) + 1 :].split("/")[0] for file in within}
         main = ""
         if self._is_there(f"{head}/refs/main"):
-            with open_input(f"{head}/refs/main") as ref:
-                main = bytes(ref.read()).decode().strip()
+            main = read_content(f"{head}/refs/main").decode().strip()
         if main not in revisions:
             if len(revisions) < 2:
                 return

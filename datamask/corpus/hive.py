@@ -54,9 +54,8 @@ def with_values(batch: pa.RecordBatch, part: Part) -> pa.RecordBatch:
     own = dict(part.read_as.folders)
     if not own:
         return batch
-    arrays = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
-    for name, value in own.items():
-        arrays[name] = pa.repeat(pa.scalar(value, _type(value)), batch.num_rows)
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    arrays |= {name: pa.repeat(pa.scalar(value, _type(value)), batch.num_rows) for name, value in own.items()}
     return pa.RecordBatch.from_arrays([*arrays.values()], names=[*arrays])
 
 

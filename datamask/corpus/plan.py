@@ -95,7 +95,7 @@ class Plan:
     skipped: tuple[FailedFile, ...] = ()  # by path; met in a folder or glob: no format we read, or no rows
 
 
-_PLAN, _PART = TypeAdapter(Plan), TypeAdapter(Part)
+_PLAN, _PART = TypeAdapter(Plan), TypeAdapter(Part)  # JSON's lists become tuples again
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -109,11 +109,6 @@ def from_json(data: Mapping[str, Any]) -> Plan:
     return replace(plan, shards=tuple(replace(shard, converted_from=()) for shard in plan.shards))
 
 
-def part_from_json(data: Mapping[str, Any]) -> Part:
-    """The part that JSON holds, its lists as tuples again."""
-    return _PART.validate_python(data)
-
-
 def part_of(source: Mapping[str, Any]) -> Part:
     """What a release's manifest names as a source of a shard, without its rows."""
-    return replace(part_from_json(source), rows=None)
+    return replace(_PART.validate_python(source), rows=None)

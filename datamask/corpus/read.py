@@ -126,7 +126,7 @@ def read_batches(
     first = 0
     for part in shard.parts:
         with damage(part.path), open_parquet(part.path) as file:
-            known = _part_columns(file, part, config)
+            known = _columns_of(file, part, config.corpus.columns, config.corpus.drop)
             sources = _sources(file, part, known, wanted)
             for group in _row_groups(file, part):
                 rows = file.metadata.row_group(group).num_rows
@@ -239,7 +239,8 @@ def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: 
     chosen: list[tuple[int, str]] = []  # a heap of the `documents` least hashes, negated
     for part, group in _sample_groups(shards, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt):
         with damage(part.path), open_parquet(part.path) as file:
-            known = [column for column in _part_columns(file, part, config) if column.name == "text"]
+            known = _columns_of(file, part, config.corpus.columns, config.corpus.drop)
+            known = [column for column in known if column.name == "text"]
             schema = pa.schema([("text", pa.string())])
             for batch in _group_batches(file, part, group, known, _sources(file, part, known, schema), BATCH_ROWS):
                 for text in project(batch, known, schema)["text"].to_pylist():
@@ -325,10 +326,6 @@ def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted
     projected = project(batch, known, wanted, *own)
     ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
     return pa.RecordBatch.from_arrays([ids, *projected.columns], schema=pa.schema([CHUNK_ID, *wanted]))
-
-
-def _part_columns(file: pq.ParquetFile, part: Part, config: Config) -> list[Column]:
-    return _columns_of(file, part, config.corpus.columns, config.corpus.drop)
 
 
 def _columns_of(file: pq.ParquetFile, part: Part, mapping: Mapping[str, str], drop: Sequence[str]) -> list[Column]:

@@ -123,10 +123,8 @@ class Decompressed(io.RawIOBase):
             if decoder.eof:
                 self._input, self._decoder = decoder.unused_data, None
             elif ended and not data:
-                raise InputError(
-                    f"{self._path}: damaged or truncated (it ends at byte {self._taken:,}, within the "
-                    f"{NAMES[self._kind]} stream that begins at byte {self._start:,}); copy it again from its source"
-                )
+                said = f"within the {NAMES[self._kind]} stream that begins at byte {self._start:,}"
+                raise self._damaged(f"it ends at byte {self._taken:,}, {said}")
             if data:
                 return data
 
@@ -172,10 +170,7 @@ class Decompressed(io.RawIOBase):
         content, left = [], size + 8
         while left:
             if not self._input and not self._fill(1):
-                raise InputError(
-                    f"{self._path}: damaged or truncated (it ends within the zstandard frame that begins at byte "
-                    f"{start:,}); copy it again from its source"
-                )
+                raise self._damaged(f"it ends within the zstandard frame that begins at byte {start:,}")
             content.append(self._input[:left] if held else b"")
             taken = min(left, len(self._input))
             self._input, left = self._input[taken:], left - taken
@@ -187,10 +182,8 @@ class Decompressed(io.RawIOBase):
                 dictionary = zstandard.ZstdCompressionDict(data)
                 _Zstandard(dictionary)
             except _BROKEN as error:
-                raise InputError(
-                    f"{self._path}: damaged or truncated (the zstandard dictionary in its first frame: "
-                    f"{one_line(error)}); copy it again from its source"
-                ) from error
+                said = f"the zstandard dictionary in its first frame: {one_line(error)}"
+                raise self._damaged(said) from error
             self._new = lambda: _Zstandard(dictionary)
 
     def _broken(self, error: Exception) -> InputError:
@@ -204,7 +197,10 @@ class Decompressed(io.RawIOBase):
         where = f"the {name} stream that begins at byte {self._start:,}"
         if self._streams > 1:
             where += f", {'the second' if self._streams == 2 else f'number {self._streams:,}'} of the file"
-        return InputError(f"{self._path}: damaged or truncated ({where}: {said}); copy it again from its source")
+        return self._damaged(f"{where}: {said}")
+
+    def _damaged(self, what: str) -> InputError:
+        return InputError(f"{self._path}: damaged or truncated ({what}); copy it again from its source")
 
     def _stream_follows(self) -> bool:
         """Whether another stream seems to begin behind this place: to cut the file here would lose its rows."""

@@ -36,12 +36,11 @@ def read_groups(
     files: ShardFiles, chunk_id: np.ndarray, columns: Sequence[str], schema: pa.Schema | None, config: Config
 ) -> Iterator[tuple[str, np.ndarray]]:
     """(column, values (n,) str of these documents; null: ""). chunk_id: (n,)."""
-    batches = list(read_documents(files, config, columns, schema=schema)) if columns and len(chunk_id) else []
-    table = pa.Table.from_batches(batches) if batches else None
+    if not columns or not len(chunk_id):
+        yield from ((name, np.zeros(0, dtype=str)) for name in columns)
+        return
+    table = pa.Table.from_batches(list(read_documents(files, config, columns, schema=schema)))
     for name in columns:
-        if table is None:
-            yield name, np.zeros(0, dtype=str)
-            continue
         values = pc.fill_null(texts_of(table[name]), "").to_numpy(zero_copy_only=False)
         yield name, values[np.searchsorted(table["chunk_id"].to_numpy(), chunk_id)].astype(str)
 

@@ -61,20 +61,18 @@ def contaminated(files: ShardFiles, config: Config, common: frozenset[int]) -> d
 
 
 def _judge(row: Mapping[str, Any], items: Items, common: frozenset[int], least: float) -> dict[str, Any] | None:
-    best: tuple[float, int, int] | None = None
-    held = _held(row["gram"], items, common)
-    for part, words in held.items():
-        share = len(words) / items.rows.words[part]
-        if (share >= least or len(words) >= WORDS) and (best is None or (share, len(words), -part) > best):
-            best = share, len(words), -part
-    if best is None:
+    held = _held(row["gram"], items, common).items()
+    ranked = [(len(words) / items.rows.words[part], len(words), -part) for part, words in held]
+    found = [(share, words, part) for share, words, part in ranked if share >= least or words >= WORDS]
+    if not found:
         return None
-    part = -best[2]
+    _, words, negated = max(found)
+    part = -negated
     return {
         "item": items.names[part],
         "part": items.parts[part],
         "words": int(items.rows.words[part]),
-        "found": best[1],
+        "found": words,
         "span": _span(row, items, common, part),
     }
 

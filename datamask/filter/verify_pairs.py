@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -108,27 +108,19 @@ class _Alike(NamedTuple):
     unless: str = ""
 
 
+@dataclass(eq=False)
 class _Judge:
     """Decides the pairs of one part."""
 
-    def __init__(
-        self,
-        texts: HeldTexts,
-        fixed: int,
-        quality: Mapping[int, float],
-        quality_deviation: float,
-        rules: DuplicateRules,
-        counts: CopyEvidence | None,
-    ) -> None:
-        self._counts = counts
-        self._texts = texts
-        self._fixed = fixed
-        self._quality = quality
-        self._quality_deviation = quality_deviation
-        self._rules = rules
-        self._edges: dict[tuple[int, int], Edge] = {}
-        self._programs: dict[int, bool] = {}  # of the documents of verified pairs, whether they are programs
-        self._seen: set[tuple[int, int]] = set()  # the pairs compared
+    _texts: HeldTexts
+    _fixed: int
+    _quality: Mapping[int, float]
+    _quality_deviation: float
+    _rules: DuplicateRules
+    _counts: CopyEvidence | None
+    _edges: dict[tuple[int, int], Edge] = field(default_factory=dict)
+    _programs: dict[int, bool] = field(default_factory=dict)  # of documents of verified pairs, whether they are so
+    _seen: set[tuple[int, int]] = field(default_factory=set)  # the pairs compared
 
     def compare(self, pairs: np.ndarray) -> None:
         """Adds the pairs, CANDIDATE, that are verified, in the order given."""
