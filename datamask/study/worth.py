@@ -39,7 +39,8 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, group_of, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.stages import ShardFiles, recorded, required
-from datamask.study.run import Settings, Tell
+from datamask.study.run import Settings, Tell, check_settings
+from datamask.study.targets import read_targets
 from datamask.study.worth_judged import JudgedWorth, judge_worth
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself
@@ -111,9 +112,12 @@ def find_worth(
     :param targets: files of texts that judges read after the release's choice with the new documents and without.
     :param judging: what judges read: see `worth_judged.judge_worth`.
     :param work: a folder for what is computed, so that a second call finds it; None: one that goes afterwards.
-    :raises InputError: no release there, its work/ is gone or of another run, or `new` cannot be read.
-    :raises ConfigError: the release's choice is made shard by shard, or its settings name code that may not run.
+    :raises InputError: no release there, its work/ is gone or of another run, or `new` or a target cannot be read.
+    :raises ConfigError: the release's choice is made shard by shard, its settings name code that may not run, or what
+        judges read is no setting of theirs.
     """
+    check_settings(judging)
+    asked = read_targets(storage.expand_patterns(targets), judging.target_bytes, judging.seed) if targets else []
     release = find_release(against)
     manifest = release.manifest()
     old, _, old_work = recorded(release.path)
@@ -140,8 +144,8 @@ def find_worth(
         progress("evaluating both choices")
         choices = _Choices(both, candidates, after, before, len(old), config)
         gain, judged = choices.gain(), None
-        if targets and sum(map(len, candidates[len(old) :])):
-            judged = judge_worth(both, candidates, before[: len(old)], config, targets, judging, progress)
+        if asked and sum(map(len, candidates[len(old) :])):
+            judged = judge_worth(both, candidates, before[: len(old)], config, asked, judging, progress)
         return choices.told(release.version, gain, judged)
 
 

@@ -16,13 +16,12 @@ from datamask.corpus.read import documents_at
 from datamask.errors import InputError
 from datamask.selection.candidates import Candidates
 from datamask.stages import ShardFiles
-from datamask.storage import expand_patterns
 from datamask.study.choices import SHARE as SPOILED
 from datamask.study.choices import bytes_of, rows_of
 from datamask.study.inference import Draw, Trial
 from datamask.study.overlap import without_overlap
-from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices
-from datamask.study.targets import cut_texts, read_targets
+from datamask.study.run import MOST_BYTES, Settings, Tell, judges_of, read_choices
+from datamask.study.targets import Target, cut_texts
 from datamask.study.verdict import controls
 
 WITH, WITHOUT = "with the new", "without"
@@ -65,7 +64,7 @@ def judge_worth(
     candidates: Sequence[Candidates],
     chosen: Sequence[np.ndarray],
     config: Config,
-    targets: Sequence[str],
+    targets: Sequence[Target],
     settings: Settings,
     progress: Tell,
 ) -> JudgedWorth:
@@ -74,12 +73,9 @@ def judge_worth(
     :param chosen: of each old shard's candidates, how often each is taken by a choice from the old alone.
     :param settings: `bytes` of None: the release's choice, at most `MOST_BYTES`; pools and size have no say.
 
-    :raises ConfigError: an unknown judge, or too few draws.
-    :raises InputError: bad targets, or a choice smaller than the bytes asked for.
+    :raises InputError: see `without_overlap`; or a choice is smaller than the bytes asked for.
     """
     settings = replace(settings, pools=1, size=NETWORK)
-    check_settings(settings)
-    asked = read_targets(expand_patterns(targets), settings.target_bytes, settings.seed)
     generator = np.random.default_rng([settings.seed, 83])
     counts, first = np.concatenate(chosen), len(chosen)
     tokens = [np.concatenate([one.tokens for one in part]) for part in (candidates[:first], candidates[first:])]
@@ -90,7 +86,7 @@ def judge_worth(
     pool, names = _texts(both[:first], candidates[:first], rows, config)
     fresh = _some(np.arange(len(tokens[1])), tokens[1], int(SHARE * most), generator)
     new, of_new = _texts(both[first:], candidates[first:], fresh, config)
-    kept, _ = without_overlap(asked, pool + new, names + of_new)
+    kept, _ = without_overlap(targets, pool + new, names + of_new)
     in_choice = np.where(np.isin(rows, taken), counts[rows], 0)
     size, new_size = bytes_of(pool, in_choice), bytes_of(new, np.ones(len(new)))
     begins = np.zeros(len(pool), bool)

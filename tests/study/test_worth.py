@@ -121,6 +121,11 @@ def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) ->
         find_worth([str(added)], str(tmp_path))
     with pytest.raises(ConfigError, match="unknown|valid"):
         find_worth([str(added)], str(out), [str(added)], Settings(judges=("oracle",)))
+    with pytest.raises(ConfigError, match="--draws 3: at least 8"):  # without targets nobody judges, but it was asked
+        find_worth([str(added)], str(out), judging=Settings(draws=3))
+    (bad := tmp_path / "bad.jsonl").write_text('{"text": ')
+    with pytest.raises(InputError, match="line 1 is not JSON"):  # before what is new is read
+        find_worth([str(tmp_path / "nowhere")], str(out), [str(bad)])
 
 
 @pytest.mark.parametrize(
