@@ -9,7 +9,7 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config, load_config, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
-from datamask.errors import InputError, one_line
+from datamask.errors import ConfigError, InputError, one_line
 from datamask.storage import Output
 
 ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
@@ -172,11 +172,16 @@ def check_place(place: str, overrides: Sequence[str], files: Sequence[str] = ())
 
     :param files: paths or patterns of texts that it will read
     :raises InputError: see `recorded`; or a local file is not there.
-    :raises ConfigError: an override is wrong.
+    :raises ConfigError: an override is wrong, or of what was done before the choice.
     """
     _, config, work = recorded(place)
     if overrides:
         load_config(None, overrides, config.model_dump(mode="json"))
+    if others := [given for given in overrides if given.partition("=")[0].strip().split(".")[0] != "select"]:
+        raise ConfigError(
+            f"--set {others[0]}: this command reads what {place} holds, so only settings of `select` change anything; "
+            "for another, run `datamask curate` with it into another --output, and name that"
+        )
     for pattern in files:
         if not storage.is_remote(pattern) and not storage.exists(storage.expand_patterns([pattern])[0]):
             raise InputError(f"{pattern} matches no file; check the path")

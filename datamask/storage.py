@@ -322,6 +322,16 @@ def write_content(url: str, content: str | bytes) -> None:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def writable(folder: str) -> str:
+    """The folder, once a file was written there and removed: asked before work whose result goes there.
+
+    :raises StorageError: see `publish`. :raises TransientError: see there.
+    """
+    write_content(probe := join(folder, f".{uuid.uuid4().hex}"), "")
+    remove(probe)
+    return folder
+
+
 # ---------------------------------------------------------------- keys and fingerprints
 
 

@@ -12,7 +12,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
-from datamask.storage import join
+from datamask.storage import join, writable
 from datamask.study.comparisons import JsonOption
 from datamask.surroundings import escaped
 
@@ -53,6 +53,7 @@ def judge(
             "no targets; name texts from outside the pool: --targets 'tasks/*.jsonl.gz' --targets notes.txt"
         )
     work = check_place(corpus, set_ or [], targets)
+    folder = writable(to or join(work, "judge"))
     from datamask.report import terminal
     from datamask.study import judge_page, study_terminal
     from datamask.study import run as judged
@@ -72,7 +73,7 @@ def judge(
     )
     with terminal.progress_line() as line:
         found = judged.run_study(corpus, targets, settings, set_ or [], line)
-    paths = judge_page.write_judgement(to or join(work, "judge"), found)
+    paths = judge_page.write_judgement(folder, found)
     if as_json:
         print(escaped({**judge_page.as_json(found), "paths": paths}))
         return

@@ -12,7 +12,7 @@ from datamask.config import load_config, validate
 from datamask.errors import ConfigError
 from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
-from datamask.storage import expand_patterns, join, write_content
+from datamask.storage import expand_patterns, join, writable, write_content
 from datamask.study.targets import read_targets
 from datamask.surroundings import escaped
 
@@ -40,7 +40,8 @@ def sweep(
         raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
     if config is not None:
         _read_yaml(config)  # before the work, not after it
-    check_place(corpus, set_ or [])
+    work = check_place(corpus, set_ or [])
+    folder = writable(to or join(work, "sweep"))
     from datamask.report import embedded, terminal
     from datamask.study import front, study_terminal
     from datamask.study import sweep as measured
@@ -51,7 +52,7 @@ def sweep(
     lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
     with terminal.progress_line() as line:
         found = measured.sweep_lambdas(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
-    paths = front.write_front(to or join(pool.work, "sweep"), found)
+    paths = front.write_front(folder, found)
     picked = measured.pick_point(found, pick) if pick else None
     if picked and config:
         write_lamb(config, picked.lamb)
@@ -79,6 +80,7 @@ def ablate(
 ) -> None:
     """Compare selections of one embedded corpus side by side."""
     work = check_place(corpus, set_ or [], targets or [])
+    folder = writable(to or join(work, "ablation"))
     from datamask.report import embedded, findings, terminal
     from datamask.study import ablation, arms, study_terminal
 
@@ -92,7 +94,7 @@ def ablate(
             asked,
             line,
         )
-    paths = arms.write_ablation(to or join(work, "ablation"), found)
+    paths = arms.write_ablation(folder, found)
     if as_json:
         print(escaped({**findings.plain_json(found.as_json()), "paths": paths}))
     else:

@@ -76,6 +76,7 @@ def test_sweep_prints_a_row_a_lambda(out: Path, capsys: pytest.CaptureFixture[st
         (["--config", "x.yaml"], "say which: --pick"),
         (["--pick", "knee", "--config", "none.yaml"], "cannot read configuration none.yaml"),
         (["--set", "select.lam=1"], "unknown setting select.lam"),
+        (["--set", "filter.min_tokens=9"], "only settings of `select` change anything"),
     ],
 )
 def test_sweep_refuses_before_it_works(
@@ -84,6 +85,18 @@ def test_sweep_refuses_before_it_works(
     assert run("sweep", out, *arguments) == 2
     captured = capsys.readouterr()
     assert message in captured.err and "s\n" not in captured.out
+
+
+@pytest.mark.parametrize("command", [["sweep"], ["ablate"], ["judge", "--targets", "FILE"]])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    out: Path, tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "file").write_text("words of a text\n" * 50)
+    arguments = [str(file) if part == "FILE" else part for part in command[1:]]
+    assert run(command[0], out, *arguments, "--to", file) == 5
+    captured = capsys.readouterr()
+    assert f"cannot write {file}/" in captured.err and "a file is where a folder is expected" in captured.err
+    assert " s\n" not in captured.err.split("datamask: ")[0]  # nothing was solved or read
 
 
 def test_ablate_prints_its_tables(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
