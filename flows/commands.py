@@ -18,6 +18,7 @@ from datamask import cli, storage, surroundings
 from datamask import config as settings
 from datamask.checks import check_devices, check_footers, check_heads, check_packages
 from datamask.corpus import sample_corpus
+from datamask.corpus.belonging import outside_releases
 from datamask.corpus.inputs import find_inputs
 from datamask.errors import ConfigError, InputError, several
 from datamask.interrupts import INTERRUPTS
@@ -91,6 +92,7 @@ def curate(
     else:
         begin_server()
     output = storage.output_folder(output)
+    outside_releases(output)
     given = [*(input or []), *(inputs or [])]
     columns = {"text": text_column, "id": id_column}
     chosen = _settings(config, set_, given, target, {"allow_failed_shards": allow_failed_shards}, columns)

@@ -5,6 +5,7 @@ What else lies in such a folder (files that a table has removed, a cache, an old
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -16,8 +17,8 @@ from pathlib import Path
 from datamask.corpus.delta import LOG, delta_files
 from datamask.corpus.plan import Value
 from datamask.corpus.walk import Entry
-from datamask.errors import DatamaskError, InputError
-from datamask.storage import is_remote, read_content, read_json
+from datamask.errors import ConfigError, DatamaskError, InputError, StorageError
+from datamask.storage import filesystem, is_remote, read_content, read_json
 
 OWN = ("work", "releases", "latest")  # what datamask writes into an output folder
 IN_OUTPUT = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
@@ -32,6 +33,29 @@ def own_folder(real: str, output: str | None) -> str | None:
         return None
     base = output if is_remote(output) else os.path.realpath(output)
     return next((f"{output}/{name}" for name in OWN if real.startswith(f"{base}/{name}/")), None)
+
+
+def outside_releases(place: str | None) -> str | None:
+    """The place, a file or folder that something is to be written to.
+
+    :raises ConfigError: it is a release, or lies in one, and a release never changes.
+    """
+    if place is None:
+        return None
+    names = (place if is_remote(place) else str(Path(filesystem(place)[1]).absolute())).rstrip("/").split("/")
+    for end in range(len(names), 3 if is_remote(place) else 1, -1):
+        with contextlib.suppress(StorageError):
+            manifest = read_json(f"{'/'.join(names[:end])}/manifest.json")
+            if _of_release(manifest):
+                raise ConfigError(
+                    f"cannot write {place}: release {manifest.get('version')} lies there, and a release never changes; "
+                    "name another place"
+                )
+    return place
+
+
+def _of_release(manifest: object) -> bool:
+    return isinstance(manifest, dict) and str(manifest.get("format")).startswith("datamask release")
 
 
 @dataclass
@@ -126,7 +150,7 @@ class Belonging:
             self._keep(outside, folder, lambda path: False, why, folder)
 
     def _is_release(self, folder: str) -> bool:
-        return str(self._json(f"{folder}/manifest.json").get("format", "")).startswith("datamask release")
+        return _of_release(self._json(f"{folder}/manifest.json"))
 
     def _release(self, folder: str, files: list[FoundFile]) -> None:
         if self._is_release(folder):

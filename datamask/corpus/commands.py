@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
 
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import several
 
 
 def sample(
-    output: Annotated[str, typer.Argument(help="Folder for the parquet files.")] = "out/sample-corpus",
+    output: Annotated[
+        str, typer.Argument(help="Folder for the parquet files.", callback=outside_releases)
+    ] = "out/sample-corpus",
     documents: Annotated[int, typer.Option(min=1, help="Greatest number of documents.")] = 20_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -26,4 +30,4 @@ def sample(
         f"{several(written.documents, 'document')} from {several(written.packages, 'package')} in "
         f"{several(len(written.files), 'file')}: {output}"
     )
-    print(f"next: datamask curate --input {output} --output out/sample")
+    print(f"next: {shlex.join(['datamask', 'curate', '--input', output, '--output', 'out/sample'])}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datamask.config import load_config
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError, InputError, nearest
 from datamask.quality.documents import Documents
 from datamask.quality.probe import CHECK_SENTENCES, features, save_probe
@@ -39,10 +40,11 @@ def fit_quality(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with the encoder's settings.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same probe.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same probe.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
+    outside_releases(str(output))
     overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
     source = LabelledFile(labels, column, text, positive, group)
     described = fit_from_file(source, output, None if encoder == "none" else load_config(config, overrides), seed)
@@ -136,7 +138,7 @@ def _read(path: Path, columns: list[str], group: str | None) -> pa.Table:
             return file.read(columns=list(dict.fromkeys(wanted)))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; --labels is a parquet file of labelled documents") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: not a parquet file, or a damaged one ({error})") from error
 
 

@@ -130,7 +130,7 @@ def explain(
         list[str] | None, typer.Option("--only", help="COLUMN=VALUE the documents must have; several times.")
     ] = None,
     language: Annotated[str | None, typer.Option(help="The same as --only language=…")] = None,
-    seed: Annotated[int, typer.Option(help="Which are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which are drawn.")] = 0,
     json_: Json = False,
 ) -> None:
     """Say why a document is in a release, or is not; or show some that a filter took, beside what was kept."""

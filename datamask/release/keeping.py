@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import several
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import Json, print_table, size
-from datamask.release.release_folder import outside_releases
 from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import StorageError, TransientError
 from datamask.locks import locked
 from datamask.release.card import write_card
@@ -32,7 +33,6 @@ from datamask.release.release_folder import (
     latest_version,
     list_versions,
     next_version,
-    outside_releases,
     point_latest,
     version_key,
     version_path,

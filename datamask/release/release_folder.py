@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.corpus.inputs import seen_from
 from datamask.corpus.plan import FailedFile
-from datamask.errors import ConfigError, DamagedFileError, DatamaskError, InputError, StorageError, one_line
+from datamask.errors import DamagedFileError, DatamaskError, InputError, StorageError, one_line
 from datamask.release.manifest import read_manifest
 from datamask.release.merge import SCHEMAS
 from datamask.surroundings import shown
@@ -281,25 +281,6 @@ def release_versions(out: str) -> list[ReleaseFolder]:
 def release_at(out: str, version: str) -> ReleaseFolder:
     """The release of this version in an output folder; it must be there."""
     return ReleaseFolder(version_path(out, version), version, version_key(version), new=False)
-
-
-def outside_releases(place: str | None) -> str | None:
-    """The place, a file or folder that something is to be written to.
-
-    :raises ConfigError: it is a release, or lies in one, and a release never changes.
-    """
-    if place is None:
-        return None
-    remote = storage.is_remote(place)
-    names = (place if remote else str(Path(storage.filesystem(place)[1]).absolute())).rstrip("/").split("/")
-    for end in range(len(names), 3 if remote else 1, -1):
-        folder = "/".join(names[:end])
-        with contextlib.suppress(InputError, StorageError, FileNotFoundError):
-            version = read_manifest(folder)["version"]
-            raise ConfigError(
-                f"cannot write {place}: release {version} lies there, and a release never changes; name another place"
-            )
-    return place
 
 
 def find_release(place: str) -> ReleaseFolder:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from datamask.release.release_folder import find_release, outside_releases
+from datamask.corpus.belonging import outside_releases
+from datamask.release.release_folder import find_release
 from datamask.storage import join
 from datamask.surroundings import escaped
 

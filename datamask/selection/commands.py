@@ -14,12 +14,15 @@ from typer import Option
 from datamask import extensions
 from datamask.certificate_words import describe
 from datamask.config import Select, load_config, resolve
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
 
 
 def select(
     input_: Annotated[str, Option("--input", help="Parquet: chunk_id, quality_score, feature_arr; a path or URL.")],
-    output: Annotated[str, Option(help="Parquet to write: chunk_id, selected, probability.")],
+    output: Annotated[
+        str, Option(help="Parquet to write: chunk_id, selected, probability.", callback=outside_releases)
+    ],
     config: Annotated[Path | None, Option(help="YAML file; its section `select` is the start.")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="A setting: select.quotas='[{column: domain, …}]'.")] = None,
     quality: Annotated[list[str] | None, Option(help="Quality column, or column=weight; may be repeated.")] = None,

@@ -9,8 +9,8 @@ import typer
 from ruamel.yaml import YAML, YAMLError
 
 from datamask.config import Select
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
-from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
 from datamask.storage import join, writable
 from datamask.study.comparisons import JsonOption

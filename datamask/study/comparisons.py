@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from datamask.config import load_config, validate
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
-from datamask.release.release_folder import outside_releases
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, writable, write_content
 from datamask.study.targets import read_targets

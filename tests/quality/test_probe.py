@@ -172,6 +172,8 @@ def test_labels_that_cannot_be_learned(rows: list, arguments: list, message: str
     file = write(tmp_path / "labels.parquet", rows)
     with pytest.raises(InputError, match=message):
         run("--labels", file, "--encoder", "none", "--output", str(tmp_path / "probe"), *arguments)
+    with pytest.raises(InputError, match="not a parquet file"):
+        run("--labels", str(tmp_path), "--encoder", "none", *arguments)
     assert not (tmp_path / "probe").exists()
 
 

@@ -190,6 +190,8 @@ def test_explain_lists_documents_of_a_filter_beside_what_was_kept(two, capsys):
         assert row["reason"] == "exact_duplicate" and row["kept_id"] not in (None, row["id"]) or not row["kept"]
     code, out, _ = run(capsys, "explain", release.path, "--filter", "min_tokens", "--sample", "2")
     assert code == 0 and "2 of " in out.split("\n")[0] and "min_tokens" in out
+    code, _, err = run(capsys, "explain", release.path, "--filter", "min_tokens", "--seed", "-1")
+    assert code == 2 and "greater than or equal to 0" in err
     code, _, err = run(capsys, "explain", release.path, "--filter", "min_token")
     assert code == 3 and "valid are" in err and 'did you mean "min_tokens"' in err
     code, _, err = run(capsys, "explain", release.path)
@@ -465,6 +467,10 @@ def test_push_never_goes_over_an_output_folder_or_its_releases(two, tmp_path):
         ("judge", "{out}", "--targets", "none", "--to", "{release}"),
         ("worth", "none", "--against", "{out}", "--to", "{release}"),
         ("curate", "{out}/../input", "--plain", "--output", "{out}/latest"),
+        ("curate", "--sample", "--plain", "--output", "{out}/latest"),
+        ("sample", "{release}"),
+        ("select", "--input", "none", "--output", "{release}/data/mask.parquet"),
+        ("fit-quality", "--labels", "none", "--output", "{release}/probe"),
         ("clean", "{release}", "--yes"),
     ],
     ids=lambda command: command[0],

@@ -8,10 +8,11 @@ from typing import Annotated, get_args
 import typer
 
 from datamask.config import Statement
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
 from datamask.release.commands import RELEASE, print_json
 from datamask.release.printing import Json
-from datamask.release.release_folder import find_release, outside_releases
+from datamask.release.release_folder import find_release
 from datamask.release.summary.facts import with_statements
 from datamask.release.summary.write import FILES, publish_files, summary_files
 

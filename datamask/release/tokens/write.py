@@ -23,13 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError, DamagedFileError
 from datamask.maps import Mapper, Threads, deal_laid, gather, partition_of, records_of, rounds
 from datamask.models.tokens import DocumentTokenizer
 from datamask.release.data_files import REPEAT, WrittenFile, written
 from datamask.release.manifest import data_paths
 from datamask.release.merge import schema_of
-from datamask.release.release_folder import ReleaseFolder, outside_releases
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
 from datamask.text.utf8 import runs_of
