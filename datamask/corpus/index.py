@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +81,6 @@ class _Indexer:
         self._sums: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._id_hashes = [np.zeros(0, np.int64)]  # of each batch, this process's own: equal ids are counted
-        self._count: Any = None
 
     def batches(self, reading: ShardReading, progress: Progress | None) -> Iterator[pa.RecordBatch]:
         for batch in reading.batches(["text", "id", "token_count", "_excerpt"]):
@@ -138,25 +138,20 @@ class _Indexer:
         if not missing.any():
             return counts
         numbers = np.array(pc.fill_null(counts, 0))
-        numbers[missing] = self._counter()(documents["text"].filter(pa.array(missing)))
+        numbers[missing] = self._count(documents["text"].filter(pa.array(missing)))
         self._sums["tokens_counted"] += int(missing.sum())
         return pa.array(numbers)
 
-    def _counter(self) -> Any:
-        if self._count is None:
-            if self._encoder.kind in ("column", "own"):
-                self._count = _count_words
-            else:
-                from datamask.models.tokens import load_tokenizer  # Numba
+    @cached_property
+    def _count(self) -> Callable[[pa.Array], Any]:
+        """A function from texts to how many tokens each has."""
+        if self._encoder.kind in ("column", "own"):
+            return lambda texts: [len(text.split()) for text in texts.to_pylist()]
+        from datamask.models.tokens import load_tokenizer  # Numba
 
-                self._count = load_tokenizer(self._encoder).count
-        return self._count
+        return load_tokenizer(self._encoder).count
 
 
 def is_count(counts: pa.Array) -> pa.Array:
     """Which token counts of a corpus (int64) can be some: not null, not negative, at most MOST_TOKENS."""
     return pc.fill_null(pc.and_(pc.greater_equal(counts, 0), pc.less_equal(counts, MOST_TOKENS)), False)
-
-
-def _count_words(texts: pa.Array) -> list[int]:
-    return [len(text.split()) for text in texts.to_pylist()]

@@ -45,7 +45,8 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
 
     :raises InputError: one of them cannot be read.
     """
-    columns = [name for name in GROUPS if all(name in _names(release) for release in (first, second))]
+    there = [{column["name"] for column in release.manifest()["columns"]} for release in (first, second)]
+    columns = [name for name in GROUPS if name in there[0] & there[1]]
     files = _files(first) & _files(second)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         for table, release in (("a", first), ("b", second)):
@@ -68,10 +69,6 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
         causes = {"entered": _causes(connection, first, "a", "entered")}
         causes["left"] = _causes(connection, second, "b", "left")
     return Difference(total, groups, causes)
-
-
-def _names(release: ReleaseFolder) -> list[str]:
-    return [column["name"] for column in release.manifest()["columns"]]
 
 
 def _quote(name: str) -> str:

@@ -66,7 +66,9 @@ def publish(
             point_latest(staged.out, release.version)
         _clear_staging(staged)
         keep = release.manifest()["settings"]["release"]["keep"]
-        _prune(staged.out, keep, {release.version, before})
+        for version in list_versions(staged.out)[:-keep] if keep else ():
+            if version not in (release.version, before):
+                remove_release(staged.out, version)
     return release
 
 
@@ -132,12 +134,6 @@ def _clear_staging(staged: Staged) -> None:
     for url in (folder, f"{folder}.json"):
         with contextlib.suppress(FileNotFoundError):
             storage.remove(url)
-
-
-def _prune(out: str, keep: int, held: set[str | None]) -> None:
-    for version in list_versions(out)[:-keep] if keep else ():
-        if version not in held:
-            remove_release(out, version)
 
 
 def remove_release(out: str, version: str) -> None:

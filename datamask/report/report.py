@@ -6,7 +6,6 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -69,13 +68,13 @@ def write_report(
     library.start()
     work = storage.join(staged.out, "work")
     with drawing_process() or Drawing() as drawing:
-        beside = Beside(drawing.place, lambda found: _draw(drawing, _as_stored(found)))
+        beside = Beside(drawing.place, lambda found: _draw(drawing, Findings(**found.as_json())))
         with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
             findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
         library.join()
-        findings = replace(
-            findings, unread=_unread(staged), personal=staged.personal(), release=_origin(staged, config)
-        )
+        left = {kind: files for kind, files in staged.unread().items() if files}
+        unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items()}
+        findings = replace(findings, unread=unread, personal=staged.personal(), release=_origin(staged, config))
         with share_part(0.6, 1):
             return _write(staged.folder, findings, drawing)
 
@@ -88,10 +87,6 @@ def _origin(staged: Staged, config: Config) -> dict[str, str]:
         "datamask": metadata.version("datamask"),
         "input": some(config.corpus.input, INPUTS),
     }
-
-
-def _unread(staged: Staged) -> dict[str, Any]:
-    return {kind: {"count": len(files), "files": files[:FILES]} for kind, files in staged.unread().items() if files}
 
 
 def write_findings(folder: str, findings: Findings) -> Report:
@@ -116,10 +111,6 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
 def _draw(drawing: Drawing, findings: Findings) -> None:
     """Has the pictures drawn that have not been begun."""
     drawing.begin([themes.picture(chart, picture.title) for picture, chart in _pictures(findings)[drawing.begun :]])
-
-
-def _as_stored(findings: Findings) -> Findings:
-    return Findings(**json.loads(json.dumps(findings.as_json())))
 
 
 def load_findings(folder: str) -> Findings:

@@ -483,7 +483,7 @@ def _examples(f: Findings) -> list[Block]:
             {
                 "why": reason_in_numbers(d),
                 "text": d["text"],
-                "source": " · ".join(x for x in [_place(d), d["id"], d["url"]] if x),
+                "source": " · ".join(filter(None, [", ".join(filter(None, d["groups"].values())), d["id"], d["url"]])),
             }
             for d in f.examples
             if d["kind"] == kind
@@ -503,10 +503,6 @@ def _explained(f: Findings) -> str:
         "highest gain. A gain is what a document adds to the choice as it is; where few are chosen, the exchange of one "
         "moves all gains, and quotas and lengths weigh too."
     )
-
-
-def _place(d: dict[str, Any]) -> str:
-    return ", ".join(value for value in d["groups"].values() if value)
 
 
 def reason_in_numbers(d: dict[str, Any]) -> str:
