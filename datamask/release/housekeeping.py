@@ -198,9 +198,9 @@ def _can_go(work: str, path: str, needed: set[str]) -> bool:
     keys = KEY.findall(rest.split("/")[0])  # the last is the file's own, or its folder's: a shard's name may hold some
     if not keys or keys[-1] in needed:
         return False
-    if not rest.startswith("corpus-"):
+    if "/" in rest or not rest.endswith(".json"):
         return True
-    try:  # a record of files goes with the first of them
+    try:  # a record of files, or of what was fitted, goes with the first that it names
         return not needed.issuperset(KEY.findall(json.dumps(storage.read_json(path))))
     except ValueError:
         return True

@@ -78,15 +78,19 @@ def test_what_the_newest_releases_need_stays(two):
 def test_keys_are_those_of_files_and_of_nothing_around_them(tmp_path):
     """Not of folders above the output folder, nor of shards that are called like one; whatever files hold."""
     folder = tmp_path / ("0123456789abcdef" * 2)
-    released(folder, files=[make_shard(folder, "e" * 40, documents(20))])
+    _, release = released(folder, files=[make_shard(folder, "e" * 40, documents(20))])
     out, work = str(folder / "out"), folder / "out" / "work"
+    fitted = work / "quality" / f"{'d' * 16}.json"  # its own key is in no manifest, what it names is
+    fitted.parent.mkdir()
+    fitted.write_text(json.dumps({"pool": release.key}))
     begun, old = work / "staging" / ("c" * 16) / "data.parquet", work / "tokenizer" / ("b" * 16) / "tokenizer.json"
     for path in (begun, old, stale := work / "embeddings" / f"{'e' * 40}-{'a' * 16}.parquet"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     assert survey(out).unfinished == ("c" * 16,)
     gone = unneeded(out).paths
-    assert {str(begun), str(old), str(stale)} <= {*gone} and not [path for path in gone if "/work/parts/" in path]
+    assert {str(begun), str(old), str(stale)} <= {*gone} and str(fitted) not in gone
+    assert not [path for path in gone if "/work/parts/" in path]
 
 
 def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two):
