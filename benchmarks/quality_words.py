@@ -4,9 +4,9 @@
 
 Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
 real documents; the area under the curve by which the score puts the intact above the junk, beside the published rules'.
-With --unstated, nobody says the languages of these. Additions: how far a table or a head of mail moves the document
-that it is put into. Layouts: how far the same words laid out otherwise move the score. Labels: nothing is fitted to
-them. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each to read.
+With --unstated, nobody says the language of any document. Additions: how far a table or a head of mail moves the
+document that it is put into. Layouts: how far the same words laid out otherwise move the score. Labels: nothing is
+fitted to them. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each.
 """
 
 from __future__ import annotations
@@ -119,16 +119,15 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="glob of parquet files")
     parser.add_argument("--documents", type=int, default=100, help="of a language that junk is made of")
     parser.add_argument("--seed", type=int, default=3, help="of the documents and their junk")
-    parser.add_argument(
-        "--unstated", action="store_true", help="no language is said of the documents that junk is made of"
-    )
+    parser.add_argument("--unstated", action="store_true", help="no document's language is said")
     parser.add_argument("--read", type=int, default=0, help="documents of each end to print")
     options = parser.parse_args()
     query = f"select text, source, quality, language from read_parquet('{options.data}') where trim(text) <> ''"
     rows = [row for row in duckdb.sql(query).to_arrow_table().to_pylist() if not row["text"].isspace()]
-    model = pool.fit_pool_model(*pool.sample((row["text"], row["language"]) for row in rows))
+    texts, said = [row["text"] for row in rows], [None if options.unstated else row["language"] for row in rows]
+    model = pool.fit_pool_model(*pool.sample(zip(texts, said, strict=True)))
     print(f"{len(rows):,} documents; groups: {', '.join(model.pool.languages.names)}")
-    every = scores([row["text"] for row in rows], [row["language"] for row in rows], model)
+    every = scores(texts, said, model)
     labels(rows, every)
     ends(rows, every["content"], options.read)
     plant(rows, model, options.documents, options.seed, not options.unstated)

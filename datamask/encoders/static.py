@@ -22,8 +22,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from datamask.encoders.blocks import product
 from datamask.encoders.counts import WordSample, count_tokens, scale_rows, with_values
-from datamask.encoders.language_groups import language_groups
 from datamask.encoders.svd import Centred, right_singular
+from datamask.text.language_groups import language_groups
 
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)
 BALANCE = 0.6  # a language's share of vocabulary and variance is its size to this power (temperature 1.7)

@@ -27,13 +27,13 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import TOPIC, documents_at
 from datamask.encoders.clusters import SAMPLE, spherical_kmeans
-from datamask.encoders.language_groups import language_groups
 from datamask.encoders.vectors import read_vectors
 from datamask.errors import InputError
 from datamask.maps import Mapper, groups, here
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
+from datamask.text.language_groups import language_groups
 from datamask.text.ngrams import word_bounds
 
 SAMPLE_ROWS = 200_000  # looked at for the sample, of shards in the order of a hash of their content

@@ -1,8 +1,8 @@
 """Which of the pool's languages a document is in, by the words that are in every text of it.
 
 A document belongs to the language that its corpus says, if the sample has enough of it; else to the one its words are
-most likely in; else to its script. Source code is a group of its own, whatever it is said to be in. Scores are compared
-within these groups.
+most likely in; else to its script. Languages that nobody names are found by their letters. Source code is a group of
+its own, whatever it is said to be in. Scores are compared within these groups.
 """
 
 from __future__ import annotations
@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.word_tables import tables
+from datamask.text.language_groups import language_groups
 from datamask.text.letters import unique_sorted
 
 LEAST = 20  # documents of the sample that make a group
+# Of groups by letters, which are languages. Half of the documents have more than this share of words that stand in
+# another of the group: .48 and more in 19 languages, .2 where each document is in another language.
+TOGETHER = 1 / 3
+# Two are one where each holds at least this part of the other's frequent words, of what that holds itself. Forms of
+# English have .56 and more, laws and pages in German .5, other languages .32 at most.
+SAME = 0.45
+COMPARED = 100  # documents of a group that this is told by
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
 PROFILE = 400  # words that tell it from others
 TRUST = 5  # a document is in its likeliest language where it has at least this part of the usual frequent words
@@ -131,28 +140,82 @@ def _scripts(words: BatchWords, place: np.ndarray, owner: np.ndarray, documents:
 
 
 def fit_language_models(
-    batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]
+    batches: Sequence[BatchWords], texts: Sequence[str], given: Sequence[str | None], code: np.ndarray
 ) -> Languages:
-    """The groups of a sample: batches of documents, their stated languages, their shares of code."""
-    stated: dict[str, list[np.ndarray]] = {}
-    for words, names, share in zip(batches, given, code, strict=True):
-        for document, name in enumerate(names):
-            if name and share[document] <= _CODE:
-                stated.setdefault(name, []).append(_words_of(words, document))
-    texts = {name: stated[name] for name in sorted(stated) if len(stated[name]) >= LEAST}
-    first = _of(texts, {CODE: [], ANY: []})
-    others: dict[str, list[np.ndarray]] = {}
-    for words, langs, share in zip(batches, given, code, strict=True):
-        every = np.arange(len(words))
-        number = _scripts(words, *_first_words(words, every), len(words))
-        for document, group in enumerate(first.groups(words, langs, share)):
-            if group >= len(texts):
-                name = CODE if group == len(texts) else OTHER + tables().scripts[number[document]]
-                others.setdefault(name, []).append(_words_of(words, document))
-    programs = others.pop(CODE, [])
-    scripts = {name: others[name] for name in sorted(others) if len(others[name]) >= LEAST}
-    rest = [one for name in sorted(others) if name not in scripts for one in others[name]]
-    return _of(texts, {CODE: programs, **scripts, ANY: rest})
+    """The groups of a sample. What is in no stated language is parted by its letters (`language_groups`) into languages
+    without a name.
+
+    :param texts: of the batches' documents, one batch after the other, as all that follows
+    :param given: the corpus's own statement of each document's language
+    :param code: (documents,) probability that each is source code
+    """
+    held = [_words_of(words, document) for words in batches for document in range(len(words))]
+    ends = np.cumsum([len(words) for words in batches]).tolist()
+    parts = [slice(end - len(words), end) for words, end in zip(batches, ends, strict=True)]
+
+    def strangers(languages: dict[str, list[np.ndarray]]) -> np.ndarray:
+        """(n,) numbers of the documents that are in none of the languages, nor code."""
+        models = _of(languages, {CODE: [], ANY: []})
+        found = [models.groups(words, given[part], code[part]) for words, part in zip(batches, parts, strict=True)]
+        return np.flatnonzero(np.concatenate(found) > len(languages))
+
+    stated = [name if name and share <= _CODE else "" for name, share in zip(given, code, strict=True)]
+    languages = _enough(_by_name(held, stated))
+    if len(left := strangers(languages)):
+        letters = language_groups([texts[document] for document in left], 0)[0]
+        languages |= _unnamed([held[document] for document in left], letters)
+    number = np.concatenate(
+        [_scripts(words, *_first_words(words, np.arange(len(words))), len(words)) for words in batches]
+    )
+    left = strangers(languages)
+    names = [OTHER + tables().scripts[script] for script in number[left]]
+    others = _by_name([held[document] for document in left], names)
+    scripts = _enough(others)
+    rest = [one for name in others if name not in scripts for one in others[name]]
+    programs = [held[document] for document in np.flatnonzero(code > _CODE)]
+    return _of(languages, {CODE: programs, **scripts, ANY: rest})
+
+
+def _by_name(documents: Sequence[np.ndarray], names: Sequence[str]) -> dict[str, list[np.ndarray]]:
+    """The documents of each name but "", the names in their order."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in sorted({*names})}
+    for document, name in zip(documents, names, strict=True):
+        found[name].append(document)
+    return {name: documents for name, documents in found.items() if name}
+
+
+class _Unnamed(NamedTuple):
+    """A language without a name: its documents, and of some of these the frequent words and their usual share."""
+
+    documents: list[np.ndarray]
+    frequent: np.ndarray
+    usual: float
+
+    def holds(self, other: _Unnamed) -> bool:
+        """Whether the other's frequent words come in these documents nearly as often as in its own."""
+        return _usual(self.documents[:COMPARED], other.frequent) > SAME * other.usual
+
+
+def _unnamed(documents: Sequence[np.ndarray], letters: np.ndarray) -> dict[str, list[np.ndarray]]:
+    """The languages of documents in groups, (n,) by their letters, the largest first."""
+    found: list[_Unnamed] = []
+    for group in np.argsort(-np.bincount(letters), kind="stable"):
+        mine = [documents[place] for place in np.flatnonzero(letters == group).tolist()]
+        some = mine[:COMPARED]
+        words, number = _count_documents(some)
+        if len(mine) < LEAST or _usual(some, words[number > 1]) < TOGETHER:
+            continue
+        own = _Unnamed(mine, words[:FREQUENT], _usual(some, words[:FREQUENT]))
+        same = next((other for other in found if own.holds(other) and other.holds(own)), None)
+        if same:
+            same.documents.extend(mine)
+        else:
+            found.append(own)
+    return {f"unnamed {number}": language.documents for number, language in enumerate(found)}
+
+
+def _enough(groups: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:
+    return {name: documents for name, documents in groups.items() if len(documents) >= LEAST}
 
 
 def _words_of(words: BatchWords, document: int) -> np.ndarray:
@@ -165,10 +228,9 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]])
     everything, languages, nothing = {**texts, **others}, len(texts), np.zeros(0, np.uint64)
     totals, tops, profiles = [], [], []
     for hashes in everything.values():
-        keys, documents = np.unique(np.concatenate([nothing, *map(unique_sorted, hashes)]), return_counts=True)
-        order = np.argsort(-documents, kind="stable")
-        tops.append(keys[order[:FREQUENT]])
-        profiles.append(keys[order[:PROFILE]])
+        keys, _ = _count_documents(hashes)
+        tops.append(keys[:FREQUENT])
+        profiles.append(keys[:PROFILE])
         totals.append(np.concatenate([nothing, *hashes]))
     vocabulary = np.unique(np.concatenate(profiles))
     slots = _slot(vocabulary)
@@ -186,7 +248,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]])
     # a word that a language lacks says the same of each, however few documents it has
     every = shares.sum(axis=1, keepdims=True) / max(1, languages) + 1e-9
     likelihood[:-1] = np.log((1 - BACKGROUND) * shares + BACKGROUND * every)
-    usual = [_usual(vocabulary, hashes, frequent[:-1, place]) for place, hashes in enumerate(everything.values())]
+    usual = [_usual(hashes, vocabulary[frequent[:-1, place]]) for place, hashes in enumerate(everything.values())]
     return Languages(
         tuple(everything),
         languages,
@@ -198,12 +260,19 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]])
     )
 
 
-def _usual(vocabulary: np.ndarray, hashes: list[np.ndarray], frequent: np.ndarray) -> float:
+def _count_documents(hashes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(v,) the words of documents, and how many documents hold each; those that most hold first."""
+    keys, number = np.unique(np.concatenate([np.zeros(0, np.uint64), *map(unique_sorted, hashes)]), return_counts=True)
+    order = np.argsort(-number, kind="stable")
+    return keys[order], number[order]
+
+
+def _usual(hashes: Sequence[np.ndarray], frequent: np.ndarray) -> float:
     """The median over the documents of the share of their first words that are frequent."""
     if not hashes:
         return 0.0
     looked = [one[:LOOK] for one in hashes]
     document = np.repeat(np.arange(len(looked)), [len(one) for one in looked])
-    found = np.isin(np.concatenate(looked), vocabulary[frequent])
+    found = np.isin(np.concatenate(looked), frequent)
     sizes = np.bincount(document, minlength=len(looked))
     return float(np.median(np.bincount(document, found, len(looked)) / np.maximum(sizes, 1)))

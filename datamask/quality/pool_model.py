@@ -62,10 +62,12 @@ def measured(texts: Sequence[str]) -> np.ndarray:
 
 def fit_pool_model(texts: Sequence[str], given: Sequence[str | None]) -> PoolModel:
     """Of a sample's texts and the languages they are said to be in."""
-    laid = list(batches([text[:CHARACTERS] for text in texts], given))
-    words, stated = [one for one, _ in laid], [names for _, names in laid]
-    code = [np.nan_to_num(pool_free_measures(one)["code"]) for one in words]
-    pool = MeasuredPool(ngrams.count_ngrams_by_half(words), languages.fit_language_models(words, stated, code))
+    beginnings = [text[:CHARACTERS] for text in texts]
+    laid = list(batches(beginnings, given))
+    words = [one for one, _ in laid]
+    code = np.concatenate([np.nan_to_num(pool_free_measures(one)["code"]) for one in words])
+    models = languages.fit_language_models(words, beginnings, given, code)
+    pool = MeasuredPool(ngrams.count_ngrams_by_half(words), models)
     found = [measure(one, names, pool) for one, names in laid]
     measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
     return PoolModel(pool, terms.fit_usual(measured, group, pool.languages.names))

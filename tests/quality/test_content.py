@@ -290,6 +290,14 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     assert [groups.names[place] for place in groups.groups(BatchWords([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
+def test_a_language_that_nobody_names_is_told_by_its_letters() -> None:
+    generator = random.Random(5)
+    texts = [grammar(n % 10 == 0, generator, generator.randint(15, 100)) for n in range(600)]
+    unsaid = score(pool.fit_pool_model(texts, [None] * 600), texts, None)
+    said = score(pool.fit_pool_model(texts, ["xa" if n % 10 else "xb" for n in range(600)]), texts, None)
+    assert np.array_equal(unsaid, said)
+
+
 def plain(text: str) -> dict[str, float]:
     return {name: float(values[0]) for name, values in measures.pool_free_measures(BatchWords([text])).items()}
 
@@ -431,7 +439,7 @@ def test_languages_that_are_identified_are_scored_by(tmp_path: Path, corpus: tup
     build.corpus(tmp_path / "in", rows)
     config, work = build.configure(tmp_path / "in"), str(tmp_path / "work")
     [plain] = build.shards(config, work)
-    names = pa.table([range(len(rows)), corpus[1], [1.0] * len(rows)], schema=BESIDE)
+    names = pa.table([range(len(rows)), sorted(corpus[1]), [1.0] * len(rows)], schema=BESIDE)
     url = str(tmp_path / "languages.parquet")
     beside = Part(storage.write_output(url, "k", BESIDE, [names]).path, "parquet", "k", 0, rows=len(rows))
     told = replace(plain, shard=replace(plain.shard, beside=beside))

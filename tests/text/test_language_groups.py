@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from datamask.encoders.language_groups import language_groups
+from datamask.text.language_groups import language_groups
 
 SENTENCES = {
     "English": "the house stands on the hill and everyone who lives there knows which way the wind will blow today",

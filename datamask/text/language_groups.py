@@ -1,4 +1,4 @@
-"""Which texts are of one language, from their letters alone: cheap groups for the static encoder's fit.
+"""Which texts are of one language, from their letters alone: cheap groups for the fits of encoder and quality.
 
 A text's profile is how often each run of three letters stands in its beginning, hashed into BUCKETS: character
 n-grams tell languages apart (Cavnar & Trenkle 1994). Within each script profiles are clustered finely by spherical
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datamask.encoders.letter_loops import add_up, count_runs, runs_joined
+from datamask.text.language_loops import add_up, count_runs, runs_joined
 
 CHARACTERS = 500  # of a text that are looked at
 BUCKETS = 1024
