@@ -34,6 +34,7 @@ TRUST = 5  # a document is in its likeliest language where it has at least this 
 BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
 LOOK = 400  # a document's first words in no figures, which its language is told from
 FEWEST = 20  # a document with fewer is as if it had so many, the others in no language
+NO_LANGUAGE = ("und", "mul", "mis", "zxx", "un", "unknown")  # said by ISO 639-2 and CLD2 of what is in none they know
 CODE = "code"
 _CODE = 0.5  # probability from which a document is source code
 OTHER = "other "  # begins the names of groups of scripts
@@ -159,7 +160,8 @@ def fit_language_models(
         found = [models.groups(words, given[part], code[part]) for words, part in zip(batches, parts, strict=True)]
         return np.flatnonzero(np.concatenate(found) > len(languages))
 
-    stated = [name if name and share <= _CODE else "" for name, share in zip(given, code, strict=True)]
+    told = [name if name and name.lower() not in NO_LANGUAGE else "" for name in given]
+    stated = np.where(code > _CODE, "", told).tolist()
     languages = _enough(_by_name(held, stated))
     if len(left := strangers(languages)):
         letters = language_groups([texts[document] for document in left], 0)[0]

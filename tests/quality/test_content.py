@@ -290,10 +290,11 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     assert [groups.names[place] for place in groups.groups(BatchWords([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
-def test_a_language_that_nobody_names_is_told_by_its_letters() -> None:
+@pytest.mark.parametrize("stated", [None, "", "und", "Unknown"])
+def test_a_language_that_nobody_names_is_told_by_its_letters(stated: str | None) -> None:
     generator = random.Random(5)
     texts = [grammar(n % 10 == 0, generator, generator.randint(15, 100)) for n in range(600)]
-    unsaid = score(pool.fit_pool_model(texts, [None] * 600), texts, None)
+    unsaid = score(pool.fit_pool_model(texts, [stated] * 600), texts, stated)
     said = score(pool.fit_pool_model(texts, ["xa" if n % 10 else "xb" for n in range(600)]), texts, None)
     assert np.array_equal(unsaid, said)
 
