@@ -57,7 +57,7 @@ def raw_stream(path: str, format_: str) -> Iterator[Any]:
             with _only_member(file, path) as stream:
                 yield stream
         elif compression:
-            yield io.BufferedReader(Decompressed(file, path, compression), OUTPUT_BYTES)
+            yield io.BufferedReader(PiecesStream(Decompressed(file, path, compression).pieces()), OUTPUT_BYTES)
         else:
             yield pa.PythonFile(file, mode="r")
 
@@ -77,7 +77,24 @@ def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[An
                 raise
 
 
-class Decompressed(io.RawIOBase):
+class PiecesStream(io.RawIOBase):
+    """A stream of bytes that are made piece by piece."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._ready = pieces, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and (piece := next(self._pieces, None)) is not None:
+            self._ready = memoryview(piece)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+
+class Decompressed:
     """The bytes of a file that is one compressed stream after another.
 
     :param kind: gz, bz2, xz or zst.
@@ -94,23 +111,10 @@ class Decompressed(io.RawIOBase):
         self._decoder: Any = None
         self._streams = 0
         self._start = 0  # the place in the file where the current stream begins
-        self._ready = memoryview(b"")
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._ready:
-            self._ready = memoryview(self._decompress())
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
-
-    def _decompress(self) -> bytes:
-        """The next bytes; none at the end of the file."""
-        while True:
-            if self._decoder is None and not self._begin():
-                return b""
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes, some at a time."""
+        while self._decoder is not None or self._begin():
             decoder = self._decoder
             if decoder.needs_input and not self._input:
                 self._fill(1)
@@ -126,7 +130,7 @@ class Decompressed(io.RawIOBase):
                 said = f"within the {NAMES[self._kind]} stream that begins at byte {self._start:,}"
                 raise self._damaged(f"it ends at byte {self._taken:,}, {said}")
             if data:
-                return data
+                yield data
 
     def _fill(self, size: int) -> bool:
         """Reads on until `size` bytes wait; False: the file ends before."""
@@ -238,17 +242,12 @@ class _Gzip:
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
+    def __getattr__(self, name: str) -> Any:  # eof, unused_data
+        return getattr(self._inner, name)
 
     @property
     def needs_input(self) -> bool:
         return not self._inner.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
 
     def decompress(self, data: bytes, limit: int) -> bytes:
         return self._inner.decompress(self._inner.unconsumed_tail + data, limit)
@@ -263,13 +262,8 @@ class _Zstandard:
         decoder = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=MAX_WINDOW)
         self._inner = decoder.decompressobj()
 
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
+    def __getattr__(self, name: str) -> Any:  # eof, unused_data
+        return getattr(self._inner, name)
 
     def decompress(self, data: bytes, limit: int) -> bytes:
         return self._inner.decompress(data)

@@ -22,9 +22,9 @@ import zstandard
 
 from datamask.corpus.delimited import separator_of
 from datamask.corpus.plan import Reading
+from datamask.corpus.streams import MAX_WINDOW, PiecesStream
 from datamask.storage import open_input
 
-MAX_WINDOW = 1 << 31  # of zstandard, the format's greatest
 _CANNOT = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, LookupError, ImportError,
     lzma.LZMAError, zlib.error, zipfile.BadZipFile, zstandard.ZstdError, pa.ArrowException,
@@ -66,7 +66,7 @@ def _decoded(file: Any, packed: str) -> Any:
     if packed == "zip":
         archive = zipfile.ZipFile(file)
         return archive.open(max(archive.infolist(), key=lambda member: member.file_size))
-    return io.BufferedReader(_XzStreams(file)) if packed == "xz" else file
+    return io.BufferedReader(PiecesStream(_xz_pieces(file))) if packed == "xz" else file
 
 
 def _zstd_dictionary(file: Any) -> zstandard.ZstdCompressionDict | None:
@@ -132,32 +132,15 @@ def _rows(lines: Iterator[str], separator: str, quotes: str) -> int:
 # ---------------------------------------------------------------- xz
 
 
-class _XzStreams(io.RawIOBase):
+def _xz_pieces(file: Any) -> Iterator[bytes]:
     """The bytes of xz's streams, which footers and indexes name from the file's end, each by a decoder of its own."""
-
-    def __init__(self, file: Any) -> None:
-        self._pieces = self._decoded(file, _xz_places(file))
-        self._held = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._held and (piece := next(self._pieces, None)) is not None:
-            self._held = piece
-        size = min(len(buffer), len(self._held))
-        buffer[:size], self._held = self._held[:size], self._held[size:]
-        return size
-
-    @staticmethod
-    def _decoded(file: Any, places: list[tuple[int, int]]) -> Iterator[bytes]:
-        for start, end in places:
-            decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-            file.seek(start)
-            while start < end:
-                data = file.read(min(1 << 16, end - start))
-                start += len(data)
-                yield decoder.decompress(data)
+    for start, end in _xz_places(file):
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        file.seek(start)
+        while start < end:
+            data = file.read(min(1 << 16, end - start))
+            start += len(data)
+            yield decoder.decompress(data)
 
 
 def _xz_places(file: Any) -> list[tuple[int, int]]:
