@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
 from datamask.release.quarantine import QUARANTINED, quarantine_rows
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
-from datamask.release.stripes import Folders, Stripe, cut_stripes
+from datamask.release.stripes import Stripe, cut_stripes, folder_names
 from datamask.stages import ShardFiles
 
 THREADS = 8  # files written side by side by a plain call, at most
@@ -126,11 +126,10 @@ def _stage(
         for files, each in zip(ordered, decided, strict=True):
             there = each.conservation.quarantined
             writer.write_table(quarantine_rows(files) if there else QUARANTINED.empty_table())
-    folders = Folders()
+    names = folder_names(dump for each in decided for dump, _ in each.dumps)
     stripes = list(
-        cut_stripes(_selections(decided, folders), config.release.rows_per_file, config.release.bytes_per_file)
+        cut_stripes(_selections(decided, names), config.release.rows_per_file, config.release.bytes_per_file)
     )
-    names = folders.names()
     readers = -(-min(THREADS, os.cpu_count() or 1) // len(stripes))
     stripe_items = [(stripe, {run.shard: ordered[run.shard] for run in stripe.runs}) for stripe in stripes]
     done = maps(
@@ -199,13 +198,14 @@ def _source(files: ShardFiles, part: Part) -> dict[str, Any]:
 
 
 def _selections(
-    decided: Sequence[ShardDecided], folders: Folders
+    decided: Sequence[ShardDecided], dumps: Iterable[str | None]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each shard, its selected rows' chunk_ids, dump codes and bytes of text; one shard's are held at a time."""
+    code = {dump: number for number, dump in enumerate(dumps)}
     for each in decided:
-        codes = np.array([folders.code(dump) for dump, _ in each.dumps], dtype=np.int64)
-        chunk_ids, dumps, sizes = read_arrays(each.selection, "chunk_id", "dump", "bytes")
-        yield chunk_ids, codes[dumps], sizes
+        codes = np.array([code[dump] for dump, _ in each.dumps], dtype=np.int64)
+        chunk_ids, own, sizes = read_arrays(each.selection, "chunk_id", "dump", "bytes")
+        yield chunk_ids, codes[own], sizes
 
 
 def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]]) -> list[WrittenFile]:

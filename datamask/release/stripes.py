@@ -102,30 +102,23 @@ class _Held:
             self.held[dump] = rows + int(mine.sum()), size + int(sizes[mine].sum())
 
 
-class Folders:
-    """Dump values to codes and folder names; no value, however odd, leads out of data/ or into another's folder."""
+def folder_names(dumps: Iterable[str | None]) -> dict[str | None, str]:
+    """Value: folder name; no value, however odd, leads out of data/ or into another's folder.
 
-    def __init__(self) -> None:
-        self.codes: dict[str | None, int] = {}
-
-    def code(self, dump: str | None) -> int:
-        """The number of a dump's folder; a new one gets the next number."""
-        return self.codes.setdefault(dump, len(self.codes))
-
-    def names(self) -> dict[str | None, str]:
-        """Value: folder name. The same values give the same names, in whatever order they were met."""
-        names: dict[str | None, str] = {}
-        taken = {NO_DUMP}
-        for dump in sorted(value for value in self.codes if value is not None):
-            name = dump
-            if not _SAFE.fullmatch(dump) or dump.casefold() in taken:  # file systems may not tell upper from lower case
-                readable = re.sub(r"[^A-Za-z0-9_+-]+", "-", dump).strip("-+_")[:80] or "dump"
-                name = f"{readable}-{hashlib.sha256(dump.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-            taken.add(name.casefold())
-            names[dump] = name
-        if None in self.codes:
-            names[None] = NO_DUMP
-        return names
+    The same values give the same names, in whatever order they come.
+    """
+    values = set(dumps)
+    names: dict[str | None, str] = {None: NO_DUMP} if None in values else {}
+    taken = {NO_DUMP}
+    for dump in sorted(value for value in values if value is not None):
+        name, said = dump, dump
+        while not _SAFE.fullmatch(name) or name.casefold() in taken:  # file systems may not tell upper from lower case
+            readable = re.sub(r"[^A-Za-z0-9_+-]+", "-", dump).strip("-+_")[:80] or "dump"
+            name = f"{readable}-{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+            said += "/"  # another value may be called as this one's folder would be
+        taken.add(name.casefold())
+        names[dump] = name
+    return names
 
 
 def file_name(stripe: int) -> str:

@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask.read_ahead import one_ahead, read_ahead
-from datamask.release.stripes import ENOUGH, Folders, cut_stripes
+from datamask.release.stripes import ENOUGH, cut_stripes, folder_names
 
 SHARDS = st.lists(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(1, 40)), max_size=40), max_size=5
@@ -64,20 +64,20 @@ def test_a_corpus_dump_by_dump_has_a_stripe_for_each():
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=120), st.from_regex(r"[./A-Za-z-]{1,8}")), max_size=30))
 def test_folder_names_are_safe_and_distinct(dumps):
-    folders = Folders()
-    for dump in dumps:
-        folders.code(dump)
-    names = folders.names()
+    names = folder_names(dumps)
     assert names.keys() == set(dumps)
     assert len({name.casefold() for name in names.values()}) == len(names)
     for dump, name in names.items():
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name) and not name.endswith(".") and len(name) <= 100
         if dump and re.fullmatch(r"CC-MAIN-\d{4}-\d\d", dump):
             assert name == dump
-    other = Folders()
-    for dump in reversed(dumps):
-        other.code(dump)
-    assert other.names() == names
+    assert folder_names(reversed(dumps)) == names
+
+
+def test_no_dump_is_called_as_anothers_folder_would_be():
+    [odd] = folder_names(["é x"]).values()
+    names = folder_names([odd, "é x"])
+    assert names[odd] == odd and names["é x"].startswith("x-") and names["é x"] != odd
 
 
 @pytest.mark.parametrize("readers", [1, 2, 7])
