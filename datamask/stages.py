@@ -44,8 +44,13 @@ class ShardFiles:
         """The shard with what it has, and else what the others have: outputs of stages that ran beside each other."""
         found: dict[str, Any] = {}
         for files in (*others, self):
-            found |= _outputs(files)
+            found |= files.outputs()
         return replace(self, **found)
+
+    def outputs(self) -> dict[str, Output]:
+        """The outputs that there are, by stage."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "shard"}
+        return {name: output for name, output in found.items() if output is not None}
 
 
 def required(output: Output | None) -> Output:
@@ -105,7 +110,7 @@ def record(work: str, all_files: Sequence[ShardFiles], config: Config) -> None:
     outputs = [
         {
             name: {"path": output.path, "key": output.key, "rows": output.rows}
-            for name, output in _outputs(files).items()
+            for name, output in files.outputs().items()
         }
         for files in all_files
     ]
@@ -160,11 +165,6 @@ def _here(stored: dict[str, dict[str, Any]], work: str) -> dict[str, Output]:
         name: replace(output, path=storage.join(work, output.path.removeprefix(before)))
         for name, output in outputs.items()
     }
-
-
-def _outputs(files: ShardFiles) -> dict[str, Output]:
-    found = {field.name: getattr(files, field.name) for field in fields(files) if field.name != "shard"}
-    return {name: output for name, output in found.items() if output is not None}
 
 
 def check_place(place: str, overrides: Sequence[str], files: Sequence[str] = ()) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,9 +127,8 @@ def _stage(
             there = each.conservation.quarantined
             writer.write_table(quarantine_rows(files) if there else QUARANTINED.empty_table())
     names = folder_names(dump for each in decided for dump, _ in each.dumps)
-    stripes = list(
-        cut_stripes(_selections(decided, names), config.release.rows_per_file, config.release.bytes_per_file)
-    )
+    most = config.release.rows_per_file, config.release.bytes_per_file
+    stripes = list(cut_stripes(_selections(decided, names), *most))
     readers = -(-min(THREADS, os.cpu_count() or 1) // len(stripes))
     stripe_items = [(stripe, {run.shard: ordered[run.shard] for run in stripe.runs}) for stripe in stripes]
     done = maps(
@@ -180,13 +179,9 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    stages = {field.name: getattr(files, field.name) for field in fields(files) if field.name != "shard"}
-    return {
-        "shard": files.shard.name,
-        "fingerprint": files.shard.fingerprint,
-        "keys": {name: output.key for name, output in stages.items() if output is not None}
-        | ({"languages": files.shard.beside.fingerprint} if files.shard.beside else {}),
-    }
+    keys = {name: output.key for name, output in files.outputs().items()}
+    keys |= {"languages": files.shard.beside.fingerprint} if files.shard.beside else {}
+    return {"shard": files.shard.name, "fingerprint": files.shard.fingerprint, "keys": keys}
 
 
 def _source(files: ShardFiles, part: Part) -> dict[str, Any]:
