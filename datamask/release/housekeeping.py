@@ -25,7 +25,7 @@ from datamask.pipeline import STAGES
 from datamask.release.holding import KEY, forgotten_rows, inputs_with_keys, mark_clean, work_files
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher, remove_release
-from datamask.release.release_folder import latest_version, list_versions, point_latest, release_at
+from datamask.release.release_folder import latest_version, list_versions, point_latest, release_at, version_number
 from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
 
 FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
@@ -240,7 +240,7 @@ def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
         if version is None:
             manifest = release_at(out, now).manifest() if now in versions else {}
             before = (manifest.get("previous") or {}).get("version")
-            earlier = [one for one in versions if one < now]
+            earlier = [one for one in versions if (version_number(one), one) < (version_number(now), now)]
             version = before if before in versions else (earlier[-1] if earlier else None)
             if version is None:
                 raise InputError(f"{out}: {now} is the first release that is there; nothing is before it")

@@ -93,6 +93,14 @@ def test_keys_are_those_of_files_and_of_nothing_around_them(tmp_path):
     assert not [path for path in gone if "/work/parts/" in path]
 
 
+def test_the_release_before_the_ten_thousandth_has_a_name_that_sorts_behind_it(tmp_path):
+    before, now = (f"{number}-{'a' * 16}" for number in (9999, 10000))
+    (tmp_path / "releases" / before).mkdir(parents=True)
+    (tmp_path / "releases" / before / "manifest.json").write_text("{}")
+    point_latest(str(tmp_path), now)
+    assert roll_back(str(tmp_path)) == (now, before)
+
+
 def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two):
     out, first, second = two
     parts = Path(out, "work/parts/filter")
