@@ -122,6 +122,7 @@ def _explain(
         found.missing.append(f"scores: {work.absent(shard, 'scores')}")
     else:
         found.scores = {name: value for name, value in scores.items() if name != "chunk_id"}
+        found.scores["quality_score"] = decision["quality_score"]  # with the scorers that read counts of copies
         found.rules = reasons(found.scores)
     if decision.get("detail"):
         found.detail = json.loads(decision["detail"])

@@ -155,6 +155,7 @@ def test_a_scorer_may_read_them(made, how):
     assert order == sorted(order) and order[0] < order[-1]
     report = json.loads(Path(release.path, "report.json").read_text())
     chosen = [row["quality_score"] for row in rows if row["outcome"] == "selected"]
+    assert release.explain(rows[0]["id"])[0]["scores"]["quality_score"] == rows[0]["quality_score"]
     assert report["arms"][-1]["mean_quality"] == pytest.approx(sum(chosen) / len(chosen))
     assert release.verify() == []
 
