@@ -31,6 +31,9 @@ GROUPING = dict.fromkeys(
     ("corpus.group_bytes", "corpus.shard_rows"),
     "what lies in other shards now is read again, and the release is written again",
 )
+# settings that change no file of a release that is there
+LATER = dict.fromkeys(("release.statements", "release.small_enterprise"), "the next release that is made says it")
+LATER |= {"release.keep": "older releases are removed"}
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,12 @@ class Changes:
             parts.append(f"{several(len(self.files), 'file')} gone from them ({some(self.files, NAMED)})")
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
         left = self.settings
-        for name, consequence in (GROUPING | CONSEQUENCES).items():
+        for name, consequence in (LATER | GROUPING | CONSEQUENCES).items():
             found = tuple(setting for setting in left if setting.startswith((f"{name}:", f"{name}.")))
             left = tuple(setting for setting in left if setting not in found)
             if found:
-                text += f"\n{'; '.join(found)}: {consequence} ({several(self.documents, 'document')})"
+                cost = "" if name in LATER else f" ({several(self.documents, 'document')})"
+                text += f"\n{'; '.join(found)}: {consequence}{cost}"
         return text
 
 

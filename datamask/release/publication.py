@@ -65,8 +65,7 @@ def publish(
         if before != release.version:
             point_latest(staged.out, release.version)
         _clear_staging(staged)
-        keep = release.manifest()["settings"]["release"]["keep"]
-        for version in list_versions(staged.out)[:-keep] if keep else ():
+        for version in list_versions(staged.out)[: -staged.keep] if staged.keep else ():
             if version not in (release.version, before):
                 remove_release(staged.out, version)
     return release

@@ -58,6 +58,7 @@ class Staged:
     out: str  # the output folder
     key: str  # of everything that determines the data files' bytes
     published: str | None = None  # the version that carries this key already: nothing to add, nothing to write
+    keep: int = 0  # `release.keep` of this run
 
     @property
     def draft(self) -> str:

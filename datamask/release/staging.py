@@ -73,8 +73,8 @@ def export(
     key = release_key(inputs, config.model_dump(mode="json"), provenance_json(provenance))
     for version in list_versions(out):
         if version_key(version) == key:
-            return Staged(version_path(out, version), out, key, version)
-    staged = Staged(storage.join(out, "work", "staging", key), out, key)
+            return Staged(version_path(out, version), out, key, version, config.release.keep)
+    staged = Staged(storage.join(out, "work", "staging", key), out, key, keep=config.release.keep)
     if _complete(staged):
         return staged
     layout = DataLayout.of(

@@ -349,10 +349,11 @@ def test_a_file_of_which_many_rows_are_no_documents_stops_the_run(call, corpus, 
 
 
 def test_how_files_are_grouped_reads_again_what_lies_in_other_shards_alone():
-    settings = ("corpus.drop: [] → ['a']", "corpus.group_bytes: 9 → 1")
+    settings = ("corpus.drop: [] → ['a']", "corpus.group_bytes: 9 → 1", "release.keep: 0 → 2")
     said = Changes("0001-a", (), (), (), (), (), (), 3, settings, failures=False, documents=7).describe().split("\n")
+    assert said[1] == "release.keep: 0 → 2: older releases are removed"
     assert (
-        said[1] == "corpus.group_bytes: 9 → 1: what lies in other shards now is read again, and the release is written "
+        said[2] == "corpus.group_bytes: 9 → 1: what lies in other shards now is read again, and the release is written "
         "again (7 documents)"
     )
-    assert said[2] == "corpus.drop: [] → ['a']: every document is read, embedded and scored again (7 documents)"
+    assert said[3] == "corpus.drop: [] → ['a']: every document is read, embedded and scored again (7 documents)"

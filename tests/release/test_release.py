@@ -190,6 +190,14 @@ def test_old_releases_go_but_neither_latest_nor_the_one_before(tmp_path):
     assert not list(Path(out, "releases").glob(".*"))
 
 
+def test_what_this_run_keeps_holds_where_its_release_is_there_already(tmp_path):
+    files = make_corpus(tmp_path)
+    for rows in (100, 200, 300):
+        _, release = released(tmp_path, settings(release={"rows_per_file": rows}), files)
+    _, again = released(tmp_path, settings(release={"rows_per_file": 300, "keep": 1}), files)
+    assert not again.new and layout.list_versions(str(tmp_path / "out")) == [release.version]
+
+
 def test_odd_dumps_stay_in_the_data_folder(tmp_path):
     odd = (
         "../../escape",
