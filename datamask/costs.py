@@ -30,7 +30,7 @@ from datamask.config import Config, load_config
 from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
 from datamask.corpus.inputs import find_inputs
 from datamask.engine import Engine
-from datamask.errors import several
+from datamask.errors import InputError, several
 from datamask.pipeline import STAGES, Stage
 from datamask.release import printing
 from datamask.work import Done, Work
@@ -141,6 +141,9 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
         rows = every.take(np.linspace(0, every.num_rows - 1, min(SAMPLE, every.num_rows)).astype(int))
         size = sum(file.size for file in files)
         few = rows.slice(0, rows.num_rows // 4)
+        if not few.num_rows:
+            found = several(rows.num_rows, "row")
+            raise InputError(f"{found} in what was read, too few to time stages by: curate it at once")
         _measure(config, folder, "first", few)  # what is loaded on the way is no cost of the smaller sample
         small = _measure(config, folder, "small", few)
         large = _measure(config, folder, "large", rows)

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from datamask import cli
-from datamask.costs import JOINT_DOCUMENTS, Costs, StageCost, _fit, _Measured
+from datamask.config import Config
+from datamask.costs import JOINT_DOCUMENTS, Costs, StageCost, _fit, _Measured, estimate
+from datamask.errors import InputError
 from datamask.pipeline import STAGES
 from datamask.selection import stage
 from tests.flows.conftest import SMALL, write_shard
@@ -68,3 +70,9 @@ def test_the_command_counts_the_corpus_and_leaves_nothing_behind(tmp_path, monke
     assert 1_000_000 * 32 < stages["embed"]["storage_bytes"] < 1_000_000 * 32 * 2.5  # float16, compressed
     assert found["hours"] == pytest.approx(sum(stage["hours"] for stage in found["stages"]))
     assert not list(place.glob("datamask-*"))
+
+
+def test_a_corpus_of_too_few_rows_is_refused_by_their_number(tmp_path):
+    (path := tmp_path / "few.jsonl").write_text('{"text": "words of a document"}\n' * 3)
+    with pytest.raises(InputError, match="^3 rows in what was read, too few to time stages by"):
+        estimate(Config(corpus={"input": [str(path)]}))
