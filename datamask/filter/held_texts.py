@@ -42,7 +42,7 @@ class HeldTexts:
         return self._held[document]
 
     def letters_of(self, documents: np.ndarray) -> np.ndarray:
-        """(n,) int64: the letters of these documents (n,)."""
+        """The letters, int64, of these documents, an array of any shape."""
         return self._letters[np.searchsorted(self._documents, documents)]
 
     def hold(self, documents: np.ndarray) -> None:

@@ -174,9 +174,15 @@ def _around(pair: TextPair) -> int:
 
 def _torn(short: Text, long: Text) -> bool:
     """Whether a text is cut out of a longer one where a line goes on with a word, so that it is not whole."""
-    before, found, after = long.text.partition(short.text.strip())
-    beside = before.rpartition("\n")[2].rstrip()[-1:] + after.partition("\n")[0].lstrip()[:1]
-    return bool(found) and any(map(str.isalnum, beside))
+    part, whole = short.text.strip(), long.text
+    begins = whole.find(part)
+    if begins < 0:
+        return False
+    ends = begins + len(part)
+    line_ends = whole.find("\n", ends)
+    before = whole[whole.rfind("\n", 0, begins) + 1 : begins].rstrip()
+    after = whole[ends : line_ends if line_ends >= 0 else None].lstrip()
+    return any(map(str.isalnum, before[-1:] + after[:1]))
 
 
 def foreign(pair: TextPair, nats: float, margin: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -56,7 +57,12 @@ def tokens_of(text: str) -> list[str]:
     return _TOKEN.findall(_COMMENT.sub(" ", text)) or _TOKEN.findall(text)
 
 
+@lru_cache(maxsize=16)  # a text is in several pairs, and these lie near one another
+def _joined(text: str) -> str:
+    return f" {' '.join(tokens_of(text))} "
+
+
 def another_program(one: str, other: str, contained: bool) -> bool:
     """Whether neither of two programs is the other by `tokens_of`, nor a part of it in one piece where `contained`."""
-    mine, theirs = sorted((tokens_of(text) for text in (one, other)), key=len)
-    return f" {' '.join(mine)} " not in f" {' '.join(theirs)} " if contained else mine != theirs
+    mine, theirs = sorted((_joined(text) for text in (one, other)), key=len)
+    return mine not in theirs if contained else mine != theirs

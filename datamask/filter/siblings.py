@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
-from datamask.filter.intact import CLAUSE, CopyEvidence, Text, TextPair
+from datamask.filter.intact import CLAUSE, CopyEvidence, TextPair
 
 # Texts are copies from these Jaccards on, of shingles of 12 and of 24 letters, templates or not. Of 149 pairs of real
 # documents whose word 5-grams have a Jaccard of 0.8 or more, 5 are below the second; of 29 that have less, 28 are.
@@ -65,7 +65,7 @@ def told_apart(pair: TextPair, contained: bool) -> bool:
 
 def _other_figures(pair: TextPair, contained: bool) -> bool:
     prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    rows = any(_rows(text) >= ROWS for text in pair.texts)
+    rows = any(text.surface.figures >= ROWS and _rows(text.text) >= ROWS for text in pair.texts)
     one, other = sorted(pair.texts, key=lambda text: len(text.shingles))
     if not rows and not (contained and one.surface.figures) and not prose:
         return False
@@ -84,9 +84,10 @@ def _names(text: str) -> Counter[str]:
     return Counter(_NAME.findall(text.lower()))
 
 
-def _rows(text: Text) -> int:
+@lru_cache(maxsize=64)
+def _rows(text: str) -> int:
     """How many of its lines are nothing but figures."""
-    return len(_ROW.findall("\n" + text.text)) if text.surface.figures >= ROWS else 0
+    return len(_ROW.findall("\n" + text))
 
 
 def _other_issues(pair: TextPair) -> bool:

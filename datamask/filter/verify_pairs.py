@@ -54,7 +54,7 @@ SIBLING = 1.3  # times its shingles at most
 SIBLING_OWN = 20  # letters
 PACKAGING = 0.8  # share of prose beside the text's own, below which what a page adds is packaging
 LONGER = 1.15  # a text that contains another and has more than this many times its shingles is no noisy copy of it
-BATCH = 1 << 18  # letters of the pairs that are asked about together
+BATCH = 1 << 18  # letters of the pairs that are asked about together, each document's once
 ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
 
@@ -129,8 +129,7 @@ class _Judge:
         done = 0
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
-            letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
-            for run in runs_of(letters, BATCH):
+            for run in runs_of(self._new_letters(np.stack([one[places], other[places]])), BATCH):
                 some = places[run]
                 read = self._read_together(one[some], other[some], own[some])
                 for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
@@ -140,6 +139,13 @@ class _Judge:
             tell_share(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
         self._seen.update(zip(one.tolist(), other.tolist(), strict=True))
+
+    def _new_letters(self, both: np.ndarray) -> np.ndarray:
+        """(P,) of documents (2, P), the letters of those that are not of the pair before, and so not laid yet."""
+        before = np.pad(both[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+        new = (both != before) & (both != before[::-1])
+        found: np.ndarray = (self._texts.letters_of(both) * new).sum(axis=0)
+        return found
 
     def _read_together(self, one: np.ndarray, other: np.ndarray, own: np.ndarray) -> list[_Alike | None]:
         documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)

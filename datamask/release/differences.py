@@ -40,7 +40,8 @@ def clean_line(text: str | None, characters: int | None = None) -> str:
     line = " ".join(read.split())
     if line.isprintable():  # no character of the categories C and Z but the spaces between words
         return line
-    return " ".join("".join(c for c in line if unicodedata.category(c)[0] != "C").split())
+    hidden = {ord(c): None for c in set(line) if unicodedata.category(c)[0] == "C"}
+    return " ".join(line.translate(hidden).split())
 
 
 def excerpt(text: str | None, characters: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import Text, TextPair, likelier, pairs_of, prose_beside, which_falls
-from datamask.filter.pair_loops import missing_runs, repeated
+from datamask.filter.pair_loops import held_by_both, missing_runs, repeated
 from datamask.filter.shingles import likeness
 from datamask.filter.siblings import garbled, reworded
 from datamask.filter.verify_pairs import UNSPACED
@@ -278,6 +278,23 @@ def test_what_is_said_again_is_counted_as_sets_of_places_count_it(seed: int) -> 
         spans = [units[max(0, a - around) : b + around].tobytes() for a, b in cuts.tolist() if b - a >= least]
         expected = 1 - len(set(spans)) / len(spans) if spans else 0
         assert repeated(units, cuts, least, around) == pytest.approx(expected)
+
+
+def test_long_places_that_are_said_again_are_counted() -> None:
+    part = np.random.default_rng(0).integers(97, 123, 3000).astype(np.uint32)
+    units = np.concatenate([part, part, part[:2999], part[:1]])
+    cuts = np.array([[0, 3000], [3000, 6000], [6000, 8999], [8999, 9000]])
+    assert repeated(units, cuts, 1, 0) == 1 / 4 and repeated(units, cuts[1:], 1, 0) == 0
+
+
+@pytest.mark.parametrize("sizes", [(0, 300), (3, 300), (300, 3), (1, 17), (16, 256), (90, 100)])
+def test_what_two_texts_hold_is_what_sets_say(sizes: tuple[int, int]) -> None:
+    generator = np.random.default_rng(sum(sizes))
+    one, other = (np.sort(generator.choice(400, size, replace=False)).astype(np.uint32) for size in sizes)
+    mine, theirs = np.ones(400, bool), np.ones(400, bool)
+    assert held_by_both(one, other, mine, theirs) == len(np.intersect1d(one, other))
+    assert np.array_equal(mine[: len(one)], np.isin(one, other))
+    assert np.array_equal(theirs[: len(other)], np.isin(other, one))
 
 
 def test_pairs_found_together_are_told_what_each_is_told_alone() -> None:
