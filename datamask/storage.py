@@ -515,7 +515,6 @@ class Output:
     facts: Mapping[str, Any] = field(
         default_factory=dict
     )  # small, JSON; stored in the file, so a cached run has them too
-    seconds: float = 0.0  # of the work done now; 0 when the file was already there
     cached: bool = False
 
 
@@ -550,7 +549,7 @@ def write_output(
     Row groups hold exactly `row_group_rows` rows (the last fewer) however the batches fall, so that
     the bytes depend on the rows alone.
     """
-    began, rows = time.perf_counter(), 0
+    rows = 0
     with publish(url) as temporary, _writer(temporary, schema) as writer:
         pending: list[pa.Table] = []
         held = 0
@@ -569,7 +568,7 @@ def write_output(
         found = dict(facts())
         stored = json.dumps({"key": output_key, "facts": found}, sort_keys=True, ensure_ascii=False)
         writer.add_key_value_metadata({METADATA_KEY: stored.encode()})
-    return Output(url, output_key, rows, found, time.perf_counter() - began)
+    return Output(url, output_key, rows, found)
 
 
 def find_or_write(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +58,6 @@ def score_shard(
     url = storage.join(work, "scores", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    began = time.perf_counter()
     documents = count_documents(files.index)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -70,8 +67,7 @@ def score_shard(
 
     pool = next((ref.path for ref in quality.scorers if ref.settings.kind == "content"), None)
     whole = conserved(batches(), documents, f"shard {files.shard.name}", "score")
-    output = storage.write_output(url, key, schema(scorers), whole, lambda: {"documents": documents, "pool": pool})
-    return replace(output, seconds=time.perf_counter() - began)
+    return storage.write_output(url, key, schema(scorers), whole, lambda: {"documents": documents, "pool": pool})
 
 
 def schema(scorers: Mapping[str, Scorer]) -> pa.Schema:

@@ -8,7 +8,6 @@ Scope corpus: `learn_prices` selects from all shards as one pool and publishes t
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -118,13 +117,11 @@ def publish_prices(
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found
-    started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
         made = decide(SelectionRun(config, work, folder, key))
     schema = EXTENDED_SCHEMA if beside else PRICES_SCHEMA
     table = pa.table([list(column) for column in zip(*made.rows, strict=True)], schema=schema)
-    output = storage.write_output(url, key, schema, [table], lambda: {**made.facts, **told})
-    return replace(output, seconds=time.perf_counter() - started)
+    return storage.write_output(url, key, schema, [table], lambda: {**made.facts, **told})
 
 
 def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> SelectionFacts:
@@ -258,12 +255,11 @@ def mask_shard(
             f"{prices.path} has not decided on the shard {name} as it is now: extend it by the shard "
             "(selection.extend_prices), or remove it and run again"
         )
-    started = time.perf_counter()
     candidates = read_candidates(files, config)
     made, facts = _alone(files, candidates, config)
     output = _write_mask(place, candidates, made, config.selection.repeat, facts)
     progress(output.rows)
-    return replace(output, seconds=time.perf_counter() - started)
+    return output
 
 
 def _alone(files: ShardFiles, candidates: Candidates, config: Config) -> tuple[Arrays, dict[str, object]]:

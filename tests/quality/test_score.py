@@ -52,7 +52,7 @@ def test_a_row_per_document_with_its_signals(path: Path, tmp_path: Path) -> None
     assert any(reason.startswith("gopher_stop_words: 0 is less than 2") for reason in explain(first))
 
     again = score_shard(files[0], quality, build.ENCODER, config, work)
-    assert again.cached and again.seconds == 0 and again.facts == json.loads(json.dumps(output.facts))
+    assert again.cached and again.facts == json.loads(json.dumps(output.facts))
 
 
 def test_the_bytes_do_not_depend_on_the_windows(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
