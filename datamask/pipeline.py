@@ -153,7 +153,7 @@ STAGES = {
             "shard",
             "signatures",
             ("convert",),
-            version=2,
+            version=3,
             settings=_READING,
             run="datamask.filter.signatures:sign_shard",
             makes="signatures",

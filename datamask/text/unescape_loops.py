@@ -66,8 +66,8 @@ def tag_meaning(raw, at, end):  # type: ignore[no-untyped-def]
     name = at + 1 + (at + 1 < end and raw[at + 1] == 47)  # /
     if name >= end:
         return NOTHING
-    if raw[name] == 33 and name + 8 <= end and raw[name + 1] == 91:  # <![CDATA[
-        return 9, 0, 0
+    if raw[name] == 33 and name + 8 <= end and raw[name + 1] == 91:  # <![CDATA[, <![endif]
+        return (9, 0, 0) if at + 9 == end or raw[at + 9] & 0xC0 != 0x80 else NOTHING  # nothing within a character
     after = name
     while after < end and (is_letter(raw[after]) or 48 <= raw[after] <= 57 or raw[after] == 45):
         after += 1

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -88,6 +88,7 @@ def test_what_is_no_escape_stays_as_it_is(text: str) -> None:
 
 @hypothesis_settings(deadline=None)
 @given(st.text("<>&;#x%=\\uU0dA3 \n!/[]éÃâ€™", max_size=60))
+@example("<![0000€")
 def test_any_signs_are_read_and_a_text_is_read_alike_whatever_stands_beside_it(text: str) -> None:
     texts = ["word", text, "&amp"]
     made = [shingles(each).tolist() for each in texts]
