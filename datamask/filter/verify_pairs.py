@@ -144,8 +144,7 @@ class _Judge:
         """(P,) of documents (2, P), the letters of those that are not of the pair before, and so not laid yet."""
         before = np.pad(both[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         new = (both != before) & (both != before[::-1])
-        found: np.ndarray = (self._texts.letters_of(both) * new).sum(axis=0)
-        return found
+        return (self._texts.letters_of(both) * new).sum(axis=0)
 
     def _read_together(self, one: np.ndarray, other: np.ndarray, own: np.ndarray) -> list[_Alike | None]:
         documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)

@@ -95,8 +95,7 @@ class BatchWords:
         single = self.kinds & wt.SINGLE != 0
         follows = np.append(-1, self.end[:-1])[: len(single)]
         before = np.append(False, single[:-1])[: len(single)]
-        parted: np.ndarray = single | before | (self.start > follows)
-        return parted
+        return single | before | (self.start > follows)
 
 
 @compiled

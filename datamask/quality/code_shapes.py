@@ -39,8 +39,7 @@ def code_probability(words: BatchWords) -> np.ndarray:
     marks = words.characters[:, 3] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
     sums = np.zeros(len(words))
     weigh_pairs(shape_pairs(words, marks), words.first, marks, weights, sums)
-    found: np.ndarray = np.where(marks, 1 / (1 + np.exp(-(sums + intercept))), 0.0)
-    return found
+    return np.where(marks, 1 / (1 + np.exp(-(sums + intercept))), 0.0)
 
 
 def shape_pairs(words: BatchWords, wanted: np.ndarray) -> np.ndarray:

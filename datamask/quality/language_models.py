@@ -85,8 +85,7 @@ class Languages:
         place, owner = _first_words(words, documents)
         told, share = self._told(words.hashes[place], owner, len(documents))
         likely = (told >= 0) & (share >= self.usual[told] / TRUST)
-        found: np.ndarray = np.where(likely, told, self._of_scripts[_scripts(words, place, owner, len(documents))])
-        return found
+        return np.where(likely, told, self._of_scripts[_scripts(words, place, owner, len(documents))])
 
     @cached_property
     def _of_scripts(self) -> np.ndarray:
@@ -163,13 +162,13 @@ def fit_language_models(
     told = [name if name and name.lower() not in NO_LANGUAGE else "" for name in given]
     stated = np.where(code > _CODE, "", told).tolist()
     languages = _enough(_by_name(held, stated))
-    if len(left := strangers(languages)):
-        letters = language_groups([texts[document] for document in left], 0)[0]
-        languages |= _unnamed([held[document] for document in left], letters)
+    left = strangers(languages)
+    if unnamed := _unnamed([texts[document] for document in left], [held[document] for document in left]):
+        languages |= unnamed
+        left = strangers(languages)
     number = np.concatenate(
         [_scripts(words, *_first_words(words, np.arange(len(words))), len(words)) for words in batches]
     )
-    left = strangers(languages)
     names = [OTHER + tables().scripts[script] for script in number[left]]
     others = _by_name([held[document] for document in left], names)
     scripts = _enough(others)
@@ -198,9 +197,10 @@ class _Unnamed(NamedTuple):
         return _usual(self.documents[:COMPARED], other.frequent) > SAME * other.usual
 
 
-def _unnamed(documents: Sequence[np.ndarray], letters: np.ndarray) -> dict[str, list[np.ndarray]]:
-    """The languages of documents in groups, (n,) by their letters, the largest first."""
+def _unnamed(texts: Sequence[str], documents: Sequence[np.ndarray]) -> dict[str, list[np.ndarray]]:
+    """The languages of documents, texts and their words, by their letters; the largest group of these first."""
     found: list[_Unnamed] = []
+    letters = language_groups(texts, 0)[0] if texts else np.zeros(0, np.int64)
     for group in np.argsort(-np.bincount(letters), kind="stable"):
         mine = [documents[place] for place in np.flatnonzero(letters == group).tolist()]
         some = mine[:COMPARED]

@@ -129,8 +129,7 @@ def crowded(words: BatchWords) -> np.ndarray:
     middle = np.pad(ends[:-1] & ends[1:], 1)  # close to the one before and to the one after
     near = (middle[:-2] | middle[1:-1] | middle[2:])[: len(places)]
     count = np.bincount(document, minlength=len(words))
-    found: np.ndarray = np.bincount(document, near, minlength=len(words)) / np.maximum(count, 1)
-    return found
+    return np.bincount(document, near, minlength=len(words)) / np.maximum(count, 1)
 
 
 def count_tags(words: BatchWords) -> np.ndarray:
@@ -232,10 +231,9 @@ def word_order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.n
     every = [np.full(len(words), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.of_documents(words.hashes, words.first, half) for half in every]
     whole = np.ones(len(words.hashes), bool)
-    found: np.ndarray = np.mean(
+    return np.mean(
         [_near_less_far(words, pool, group, *both, whole, whole) for both in zip(every, known, strict=True)], axis=0
     )
-    return found
 
 
 def _near_less_far(

@@ -97,5 +97,4 @@ class QualityRef:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> QualityRef:
         """The inverse of `as_dict`."""
-        found: QualityRef = TypeAdapter(cls).validate_python(values)
-        return found
+        return TypeAdapter(cls).validate_python(values)

@@ -48,8 +48,7 @@ def pin_scorer(settings: Settings, config: Config) -> ScorerRef:
     :raises ModelError: the model is not there; says where it was looked for.
     :raises ConfigError: there is no such scorer.
     """
-    found: ScorerRef = scorer_class(settings.kind).pin(settings, config)
-    return found
+    return scorer_class(settings.kind).pin(settings, config)
 
 
 def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
@@ -60,8 +59,7 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
     """
     found = scorer_class(ref.settings.kind)
     if ref.settings.kind not in MODELS:
-        loaded: Scorer = found.load(ref, config, work)
-        return loaded
+        return found.load(ref, config, work)
     return _cache().get((ref.fingerprint, config.encoder.device), lambda: found.load(ref, config, work))
 
 

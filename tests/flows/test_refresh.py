@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.changes import Changes, check_gone
+from datamask.changes import Changes, check_gone, check_rows, compare
+from datamask.config import Config
+from datamask.corpus.plan import Part, Plan, Shard
 from datamask.errors import IncompleteError
 from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
@@ -201,20 +203,25 @@ def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, 
     assert status == 7 and "shard-00" in err
 
 
-def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
-    from datamask.changes import compare
-    from datamask.config import Config
-    from datamask.corpus.plan import Part, Plan, Shard
+def parts_in(folder, files):
+    return tuple(Part(f"{folder}/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(files))
 
-    parts = [Part(f"in/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(3)]
-    manifest = {
+
+def manifest_of(fingerprint, parts):
+    """Of a release whose only shard is made of these files."""
+    return {
         "version": "0001-k",
-        "inputs": [{"shard": "group", "fingerprint": "all"}],
+        "inputs": [{"shard": "group", "fingerprint": fingerprint}],
         "sources": [{"shard": "group", "path": part.path, "fingerprint": part.fingerprint} for part in parts],
         "provenance": {"failed": []},
         "settings": Config().model_dump(mode="json"),
-        "conservation": {"total": {"rows": 15}},
+        "conservation": {"total": {"rows": sum(part.rows for part in parts)}},
     }
+
+
+def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
+    parts = parts_in("in", 3)
+    manifest = manifest_of("all", parts)
     renamed = Part("in/other.parquet", "parquet", "sum1", 10, rows=5)
     changes = compare(manifest, Plan((Shard("group", (parts[0], renamed), "fewer"),)), Config())
     assert changes.files == ("in/2.parquet",)  # the other has moved
@@ -224,33 +231,17 @@ def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
 
 
 def test_a_shard_of_several_files_that_moved_beside_a_new_one_is_not_lost():
-    from datamask.changes import compare
-    from datamask.config import Config
-    from datamask.corpus.plan import Part, Plan, Shard
-
-    before = [Part(f"in/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(2)]
-    manifest = {
-        "version": "0001-k",
-        "inputs": [{"shard": "group", "fingerprint": "two"}],
-        "sources": [{"shard": "group", "path": part.path, "fingerprint": part.fingerprint} for part in before],
-        "provenance": {"failed": []},
-        "settings": Config().model_dump(mode="json"),
-        "conservation": {"total": {"rows": 10}},
-    }
-    now = [Part(f"moved/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(3)]
-    changes = compare(manifest, Plan((Shard("other-group", tuple(now), "three"),)), Config())
+    manifest = manifest_of("two", parts_in("in", 2))
+    now = parts_in("moved", 3)
+    changes = compare(manifest, Plan((Shard("other-group", now, "three"),)), Config())
     assert changes.gone == ("group",) and not changes.lost
-    changes = compare(manifest, Plan((Shard("other-group", tuple(now[1:]), "two"),)), Config())
+    changes = compare(manifest, Plan((Shard("other-group", now[1:], "two"),)), Config())
     assert changes.lost == ("group",)  # one of its files is nowhere
 
 
 @pytest.mark.parametrize(("rows", "lost"), [((100, 100, 50), False), ((100, 100), False), ((100, 40), True)])
 def test_a_file_of_other_runs_of_row_groups_is_not_gone(rows, lost):
     """It grew beyond corpus.shard_rows, or that changed: the same file is read as other shards."""
-    from datamask.changes import check_rows, compare
-    from datamask.config import Config
-    from datamask.corpus.plan import Part, Plan, Shard
-
     source = {"shard": "a", "path": "in/a.parquet", "fingerprint": "old", "row_groups": None, "rows": 200}
     manifest = {
         "version": "0001-k",
@@ -274,8 +265,6 @@ def test_a_file_of_other_runs_of_row_groups_is_not_gone(rows, lost):
 
 def test_a_shard_that_failed_has_lost_no_rows(monkeypatch):
     """It may fail where run.allow_failed_shards says so; of a file that is read as several shards the rest stays."""
-    from datamask.config import Config
-    from datamask.corpus.plan import Part, Plan, Shard
     from datamask.pipeline import STAGES
     from datamask.run import Previous, Run
     from datamask.stages import ShardFiles
