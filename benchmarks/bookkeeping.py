@@ -59,6 +59,7 @@ class Looking(Driver):
 
 def driven(all_files: list[ShardFiles], config: Config) -> Stages:
     """The shards through stages that find everything done."""
+    found: Any = None
 
     @flow(name="bookkeeping")
     def run() -> None:
@@ -70,7 +71,6 @@ def driven(all_files: list[ShardFiles], config: Config) -> Stages:
             driver.drive()
             assert len(driver.files) == len(all_files)
 
-    found: Any = None
     run()
     return found
 

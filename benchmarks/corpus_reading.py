@@ -131,7 +131,7 @@ def index(path: str, tokenizer: str | None, dry: bool) -> int:
     from datamask.encoders import EncoderRef, load_tokenizer
 
     kind, folder = ("static", tokenizer) if tokenizer else ("column", "")
-    encoder = EncoderRef(kind, "", folder, None, "bench", 768, 512, "first", "", "float32")  # type: ignore[arg-type]
+    encoder = EncoderRef(kind, "", folder, None, "bench", 768, 512, "first", "", "float32")
     if dry:
         return int(load_tokenizer(encoder).count(["a"])[0]) if tokenizer else 0
     config = Config(corpus=Corpus(input=[path], shard_rows=10**9))
@@ -166,10 +166,10 @@ def main() -> None:
                 f"| {name} | {size / seconds:.0f} | {peak:.0f} | {_try(function, str(broken), documents)} |", flush=True
             )
 
-        from datamask.encoders.static import fit_tokenizer
+        from datamask.encoders.static import fit_tokens
 
         Path(folder, "tokenizer").mkdir()
-        fit_tokenizer(texts[:4000], 30_000).save(str(Path(folder) / "tokenizer" / "tokenizer.json"))
+        fit_tokens(texts[:4000], 30_000, 512, 0)[0].save(str(Path(folder) / "tokenizer" / "tokenizer.json"))
         print("\n| index | documents | documents/s | MB of text/s | MiB |\n|---|---:|---:|---:|---:|")
         table = pq.read_table(files[0]).drop_columns("token_count")
         share = sum(len(t.encode()) for t in table["text"].to_pylist()) / 1e6

@@ -85,7 +85,7 @@ def barrier(kernel: np.ndarray, weight: np.ndarray, seconds: float) -> np.ndarra
 
 
 @numba.njit(cache=True)
-def branch(linear, kernel, k, known, most):  # type: ignore[no-untyped-def]
+def branch(linear, kernel, k, known, most):
     """The best value of k documents, by branch and bound, `known` being reached; and the sets looked at.
 
     To a set of some of the documents the r others add no more than their r greatest gains one by one, and what the r

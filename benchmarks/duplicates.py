@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +43,7 @@ from datamask.filter.signatures import sign_shard
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool_model import PoolModel, fit_pool_model, sample, write_pool_model
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 from datamask.text.text_hashes import text_hash
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")
@@ -267,9 +268,9 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
             shutil.rmtree(f"{folder}/{part}")
             if part + 1 >= parts:
                 break
-    found = defaultdict(list)
-    for part in report:
-        for kind, language, caught, intact in part:
+    found: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for copies_of_part in report:
+        for kind, language, caught, intact in copies_of_part:
             found[kind, language].append((caught, intact))
     languages = sorted({language for _, language in found})
     number = sum(map(len, found.values()))
@@ -293,7 +294,8 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
 
 def _plant(rows, chosen, folder, rng, score, model) -> list[tuple[str, str, bool, bool]]:
     """Adds the copies at random places among the documents; (kind, language, caught, the intact one stays) of each."""
-    everything = [(row["text"] or "", None) for row in rows if row["text"] and row["text"].strip()]
+    everything: list[tuple[str, int | None]] = []
+    everything += [(row["text"], None) for row in rows if row["text"] and row["text"].strip()]
     place_of = {}
     everything += [(text, number) for number, (text, _, _, _) in enumerate(chosen)]
     rng.shuffle(everything)
@@ -382,7 +384,7 @@ def one_size(corpus: str, documents: int) -> None:
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         now, spent = run(files, config, f"{folder}/work")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        lost = sum(f.duplicates.rows for f in now)
+        lost = sum(required(f.duplicates).rows for f in now)
     took = spent["signatures"] + spent["duplicates"]
     print(
         documents,

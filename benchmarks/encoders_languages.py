@@ -32,7 +32,7 @@ PAIRS = 4000
 
 def encode(texts: list[str], folder: str, work: str, **settings: object) -> np.ndarray:
     """float32 [texts, dimensions], by the model of a folder."""
-    chosen = Settings(model=folder, **settings)  # type: ignore[arg-type]
+    chosen = Settings(model=folder, **settings)
     encoder = load_encoder(pin_model(chosen, work), "cpu")
     return encoder.compute(encoder.tokenise(texts), chosen.batch_tokens).vectors
 

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -113,7 +114,7 @@ def main() -> None:
         }
         for name, stage in stages.items():
             watch = Watch(rows)
-            seconds = watch.run(lambda stage=stage, watch=watch: stage(watch.progress))
+            seconds = watch.run(partial(stage, watch.progress))
             print(
                 f"| {name} | {rows / seconds:,.0f} | " + " | ".join(f"{value:.0f}" for value in watch.curve()) + " |",
                 flush=True,

@@ -75,7 +75,7 @@ def scikit(pipeline: object) -> Callable[[list[str], list[str]], tuple[float, fl
 
 def ours(**settings: object) -> Callable[[list[str], list[str]], tuple[float, float, np.ndarray]]:
     def run(sample: list[str], texts: list[str]) -> tuple[float, float, np.ndarray]:
-        chosen = Settings(**settings)  # type: ignore[arg-type]
+        chosen = Settings(**settings)
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             fit_static_encoder(sample, chosen, f"{folder}/model")

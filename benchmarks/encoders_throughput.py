@@ -56,7 +56,7 @@ def build(folder: str, texts: list[str]) -> None:
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names)
     torch.manual_seed(0)
-    classifier = BertForSequenceClassification(BertConfig(vocab_size=30_522, num_labels=1))
+    classifier = BertForSequenceClassification(BertConfig.from_dict({"vocab_size": 30_522, "num_labels": 1}))
     for part, name in ((classifier.bert, "body"), (classifier, "classifier")):
         part.save_pretrained(f"{folder}/{name}")
         tokenizer.save_pretrained(f"{folder}/{name}")

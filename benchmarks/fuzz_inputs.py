@@ -26,9 +26,9 @@ import multiprocessing
 import os
 import random
 import shutil
-import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -40,12 +40,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from pieces import Pieces
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import traceback
-
-from benchmarks.pieces import Pieces
 from datamask.config import Config, Corpus, load_config, to_yaml
 from datamask.corpus import (
     convert_shard,

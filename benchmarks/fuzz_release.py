@@ -27,7 +27,8 @@ from hypothesis.strategies import SearchStrategy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own mutations
 
-from benchmarks.pieces import Pieces
+from pieces import Pieces
+
 from datamask.release import ReleaseFolder
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions, time_limit
 from tests.release.fuzz_hostile import check_hostile

@@ -43,7 +43,6 @@ from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
 from datamask.study.coder import Coder
 from datamask.study.inference import Contrast, Trial, agreement, holm
-from datamask.study.judge_page import interval
 from datamask.study.network import SIZES, Network
 from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
 from datamask.study.overlap import without_overlap
@@ -530,8 +529,8 @@ def show_transfer(half: str, by_judge: Mapping[str, Mapping[str, Any]]) -> None:
     if rows:
         print(f"\n{half} half: told one of {', '.join(TOLD)}; on the choosing sets not told, minus random\n")
         print(f"| arm | {' | '.join(by_judge)} |\n|---|" + "--:|" * len(by_judge))
-        for name, found in rows.items():
-            print(f"| {name} | " + " | ".join(", ".join(found.get(judge, [])) for judge in by_judge) + " |")
+        for name, told_of_judge in rows.items():
+            print(f"| {name} | " + " | ".join(", ".join(told_of_judge.get(judge, [])) for judge in by_judge) + " |")
 
 
 def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -> None:
@@ -540,7 +539,7 @@ def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -
     names = dict.fromkeys(arm for column in columns.values() for arm in column)
     lead = next(iter(columns.values()))
     for arm in sorted(names, key=lambda arm: lead[arm].difference if arm in lead else 9.0):
-        cells = [interval(column[arm]) if arm in column else "" for column in columns.values()]
+        cells = [column[arm].interval if arm in column else "" for column in columns.values()]
         print(f"| {arm} | {' | '.join(cells)} |")
 
 
@@ -551,7 +550,7 @@ def show_named(named: Mapping[str, Sequence[Contrast]]) -> None:
         cells = []
         for found in named.values():
             there = [c for c in found if (c.first, c.second) == pair]
-            cells.append(f"{there[0].says}, {interval(there[0])}, p {there[0].adjusted:.1g}" if there else "")
+            cells.append(f"{there[0].says}, {there[0].interval}, p {there[0].adjusted:.1g}" if there else "")
         print(f"| {pair[0]} − {pair[1]} | {' | '.join(cells)} |")
 
 

@@ -59,7 +59,7 @@ def main() -> None:
     part, tokens = whole.subset(pool), whole.subset(pool).tokens
     counts = {
         buckets: count_ngrams((texts[row] for row in rows), buckets)
-        for buckets in {arm["coverage"]["buckets"] for arm in ARMS.values()}
+        for buckets in {changes["coverage"]["buckets"] for changes in ARMS.values()}
     }
     limit = SHARE * float(tokens.sum())
     masks: dict[str, list[Any]] = {"random": []}
@@ -68,10 +68,10 @@ def main() -> None:
         mask = np.zeros(len(rows), dtype=bool)
         mask[order[np.cumsum(tokens[order]) <= limit]] = True
         masks["random"].append(mask)
-    for name, arm in ARMS.items():
-        settings = Select.model_validate({"algorithm": "coverage", "budget_tokens": int(limit), **arm})
-        atoms = counts[arm["coverage"]["buckets"]]
-        groups = {"language": language[rows]} if "quotas" in arm else None
+    for name, changes in ARMS.items():
+        settings = Select.model_validate({"algorithm": "coverage", "budget_tokens": int(limit), **changes})
+        atoms = counts[changes["coverage"]["buckets"]]
+        groups = {"language": language[rows]} if "quotas" in changes else None
         found = select(part.features, part.quality, tokens=tokens, settings=settings, atoms=atoms, groups=groups)
         masks[name] = [found.selected]
     print("| language | bytes in a random choice |" + "".join(f" {name} | bytes |" for name in ARMS))

@@ -68,9 +68,9 @@ def main() -> None:
         seconds.clear()
         coverage = config.selection.coverage.model_copy(update={"search": longer})
         began = time.process_time()
-        _, facts = stage.select_jointly(group, config.selection.model_copy(update={"coverage": coverage}))
+        _, found = stage.select_jointly(group, config.selection.model_copy(update={"coverage": coverage}))
         seconds["in all"] = time.process_time() - began
-        columns.append([*(f"{seconds.get(name, 0.0):.1f}" for name in names[:-1]), f"{facts['gap']:.2%}"])
+        columns.append([*(f"{seconds.get(name, 0.0):.1f}" for name in names[:-1]), f"{found['gap']:.2%}"])
     print("| part, processor s | " + " | ".join(f"search {longer:g}" for longer in arguments.search) + " |")
     print("|---" + "|--:" * len(columns) + "|")
     for name, *cells in zip(names, *columns, strict=True):

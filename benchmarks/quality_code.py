@@ -168,8 +168,8 @@ def main() -> None:
             shares = {kind: float(np.mean(values)) for kind, values in ours.items()}
             files = sum(map(len, ours.values()))
             print(f"| {name}, mean of {len(ours)} kinds | {files:,} | {np.mean(list(shares.values())):.4f} |")
-            for kind, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:9]:
-                print(f"| {kind} | {len(ours[kind])} | {share:.3f} |")
+            for label, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:9]:
+                print(f"| {label} | {len(ours[label])} | {share:.3f} |")
     weights, intercept = fit(whole)
     if arguments.to:
         pairs = {pair_name(pair): round(float(weights[pair]), 3) for pair in np.flatnonzero(np.round(weights, 3))}

@@ -15,6 +15,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -40,6 +41,10 @@ def auc(good: np.ndarray, bad: np.ndarray) -> float:
     return float(roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]))
 
 
+def laid_out(layout: str, text: str) -> str:
+    return layouts(text)[layout]
+
+
 def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, seed: int, stated: bool) -> None:
     chosen: dict[str, list[str]] = {}
     for row in rows:
@@ -60,7 +65,7 @@ def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, see
                 table[name].setdefault(kind, {})[language] = auc(intact[name], junk[name])
         vocabulary = [word for text in texts for word in pieces(text, language)]
         changes = additions(random.Random(seed + 2), vocabulary, language)
-        changes |= {kind: lambda text, kind=kind: layouts(text)[kind] for kind in layouts("")}
+        changes |= {kind: partial(laid_out, kind) for kind in layouts("")}
         for kind, change in changes.items():
             laid = scores([change(text) for text in texts], [said] * len(texts), model)
             for name in table:

@@ -26,6 +26,7 @@ import torch
 from datamask import storage
 from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
+from datamask.selection import stage as selecting
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import gather_pool, group_of, read_candidates
 from datamask.selection.cover.counting import count_shard
@@ -95,14 +96,8 @@ def main() -> None:
     all_files, config, _ = recorded(arguments.corpus)
     config = load_config(None, arguments.set, config.model_dump(mode="json"))
     with tempfile.TemporaryDirectory(prefix="datamask-days-") as folder:
-        import datamask.selection.cover.counting as counting
-        import datamask.selection.extension as extension
-        import datamask.selection.stage as stage
-
         days = write_days(all_files, config, arguments.days, Path(folder), not arguments.sorted)
-        counting.with_atoms = extension.with_atoms = stage.with_atoms = lambda files, config, work: (
-            files
-        )  # they are there
+        selecting.with_atoms = lambda files, config, work: files  # they are there
         work = str(Path(folder) / "work")
         so_far = list(days[0])
         extended = learn_prices(so_far, config, work)

@@ -21,7 +21,7 @@ from datamask import storage
 from datamask.config import validate
 from datamask.corpus import Part, Shard
 from datamask.release import Staged
-from datamask.report import write_report
+from datamask.report.report import write_report
 from datamask.stages import ShardFiles
 
 SHARD_ROWS = 100_000

@@ -62,6 +62,7 @@ from datamask.text.text_hashes import text_hash
 LENGTH = 24  # words of a text
 CENTRES = 200
 SOURCES = 12
+SUMMED = ("seconds", "processor", "alone", "alone_processor")  # of a row, in the row of all stages
 
 
 @lru_cache(maxsize=1)
@@ -252,12 +253,12 @@ def stages_of(
     counted = timed("atoms", lambda maps: maps(atoms_group, Masking(config, work), items))
     files = [found for group in counted for found in group]
     prices = timed("prices", lambda maps: learn_prices(files, config, work, maps))
-    items = [(files[first : first + 4], prices) for first in range(0, len(files), 4)]
-    masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
+    priced = [(group, prices) for group in counted]
+    masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), priced))
     written = [output for group in masks for output in group]
-    sums = (sum(getattr(row, name) for row in table) for name in ("seconds", "processor", "alone", "alone_processor"))
-    most = (max(getattr(row, name) for row in table) for name in ("memory", "own", "held"))
-    show(Row("all", *sums, *most, []), f"{digest_of(written)} {digest_of(written, 'chunk_id', 'selected')}")
+    sums = {name: sum(getattr(row, name) for row in table) for name in SUMMED}
+    most = {name: max(getattr(row, name) for row in table) for name in ("memory", "own", "held")}
+    show(Row("all", **sums, **most, rounds=[]), f"{digest_of(written)} {digest_of(written, 'chunk_id', 'selected')}")
 
 
 def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) -> None:

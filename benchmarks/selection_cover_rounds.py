@@ -40,12 +40,12 @@ from datamask import storage
 from datamask.config import Config, resolve
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
-from datamask.pipeline import STAGES
 from datamask.selection import learn_prices
+from datamask.selection import stage as selecting
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
+from datamask.selection.cover.counting import held_words
 from datamask.stages import ShardFiles
 from datamask.text.ngrams import count_ngrams
 
@@ -104,14 +104,11 @@ def write(number: int, found: csr_array, rng: np.random.Generator, topic: np.nda
     quality = np.sin(40 * topic) + rng.normal(size=rows)
     scores = put("scores", quality_score=pa.array(quality.astype(np.float32)))
     shard = Shard(name, (Part("none", "parquet", name, 1, rows=rows),), name)
-    key = STAGES["atoms"].key(None, index.key, shard.fingerprint, None)
     starts = pa.array(found.indptr.astype(np.int32))
     bucket = pa.ListArray.from_arrays(starts, pa.array(found.indices.astype(np.uint16)))
     count = pa.ListArray.from_arrays(starts, pa.array(found.data.astype(np.uint32)))
-    table = pa.table([ids, bucket, count, nothing], schema=atoms.SCHEMA)
-    url = storage.join(work, "atoms", f"{name}-{key}.parquet")
-    storage.write_output(url, key, atoms.SCHEMA, [table], lambda: {"documents": rows, "leaks": 0})
-    return ShardFiles(shard, index=index, embeddings=embeddings, scores=scores)
+    atoms = put("atoms", bucket=bucket, count=count, leak=nothing)
+    return ShardFiles(shard, index=index, embeddings=embeddings, scores=scores, atoms=atoms)
 
 
 class Peak:
@@ -140,7 +137,9 @@ class Peak:
 
 
 def timed(spent: dict[str, list[float]]) -> Callable[..., list[Any]]:
-    def maps(work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None) -> list[Any]:
+    def maps(
+        work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None, rest: bool = False
+    ) -> list[Any]:
         began = time.process_time()
         found = here(work, state, items)
         spent[work.__name__].append(time.process_time() - began)
@@ -154,6 +153,7 @@ def made(arguments: argparse.Namespace) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     if not Path(folder, "starts.npy").exists():
         sentences(sorted(map(str, Path().glob(arguments.place))), folder)
+    selecting.with_atoms = lambda files, config, work: files  # they are there
     make = partial(make_shard, shards=arguments.shards, rows=arguments.documents // arguments.shards, folder=folder)
     with ProcessPoolExecutor(2) as pool:
         files = list(pool.map(make, range(arguments.shards)))
@@ -171,7 +171,7 @@ def made(arguments: argparse.Namespace) -> None:
         seconds, whole = time.process_time() - began, time.perf_counter() - wall
         facts = prices.facts
         masks = b"".join(path.read_bytes() for path in sorted(Path(work, "masks").glob("s0*")))
-        numbers = atoms.held_words([atoms.with_atoms(each, config, work) for each in files])
+        numbers = held_words(files)
         cells = [f"{arguments.documents:,}", f"{lamb:g}", f"{numbers:,}", f"{seconds:.0f}", f"{whole:.0f}"]
         cells += [f"{peak.most / 2**30:.2f}", f"{1 - facts['relaxed'] / facts['upper_bound']:.3%}"]
         print(f"| {' | '.join(cells)} | {facts['gap']:.2%} | {hashlib.sha256(masks).hexdigest()[:12]} |", flush=True)
@@ -212,6 +212,7 @@ def real(arguments: argparse.Namespace) -> None:
     rows = pool.features.float()
     topic = (rows @ rows[:64].T).argmax(dim=1).numpy()
     parts = np.array_split(np.argsort(topic, kind="stable"), arguments.shards)
+    shards: list[Any] = [Rows(pool, part) for part in parts]
     print(f"{len(pool):,} documents in {arguments.shards} shards sorted by topic, 10 % of the {arguments.unit}")
     print(
         "| λ | λ meant | room, numbers | undecided | joint | by rounds | share "
@@ -227,9 +228,7 @@ def real(arguments: argparse.Namespace) -> None:
             config = Config(select=at.settings)
             began = time.process_time()
             with tempfile.TemporaryDirectory() as folder:
-                found = rounds.CoverRounds(
-                    [Rows(pool, part) for part in parts], config, folder, here, int(room * 1e6)
-                ).run()
+                found = rounds.CoverRounds(shards, config, folder, here, int(room * 1e6)).run()
                 seconds = time.process_time() - began
                 mask = np.zeros(len(pool), bool)
                 mask[np.concatenate(parts)] = np.concatenate([each.read("selected")[0] for each in found.decided])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ def pool_of(output: str, work: str, settings: dict) -> tuple[Pool, dict]:
 
 
 def concave_of(problem: Problem) -> tuple[Concave, SummedCoverage]:
-    terms = [term for term in problem.objective.diversity if term.scale]
+    terms: list[Any] = [term for term in problem.objective.diversity if term.scale]
     joint = SummedCoverage.of([term.metric for term in terms], [term.scale for term in terms])
     return Concave([joint], [1.0], problem.objective.linear, Feasible(problem.limits), problem.size), joint
 

@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,12 +77,13 @@ def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
     runs: list[tuple[str, list[tuple[float, float]], float, float]] = []
     bound = None
     calibrated = make_problem(Pool(pool.features, pool.quality), resolve(None, {"algorithm": "DiSF"}, tokens=False))
-    for name, keywords in [
-        ("relaxation", {"solver": "relaxation"}),
-        ("greedy, rank-one", {"solver": "greedy"}),
-        ("policy gradient, improved", {"solver": "policy-gradient", "n_epochs": steps}),
-        ("policy gradient, published", {"solver": "policy-gradient", "n_epochs": steps, "published": True}),
-    ]:
+    solvers: dict[str, dict[str, Any]] = {
+        "relaxation": {"solver": "relaxation"},
+        "greedy, rank-one": {"solver": "greedy"},
+        "policy gradient, improved": {"solver": "policy-gradient", "n_epochs": steps},
+        "policy gradient, published": {"solver": "policy-gradient", "n_epochs": steps, "published": True},
+    }
+    for name, keywords in solvers.items():
         problem = replace(calibrated.at(calibrated.settings.lamb), settings=resolve(calibrated.settings, keywords))
         reached: list[tuple[float, float]] = []
         began = time.perf_counter()

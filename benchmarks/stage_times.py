@@ -69,7 +69,7 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
     from datamask.pipeline import STAGES as DECLARED
     from datamask.quality import prepare_quality, score_shard
     from datamask.release import Provenance, export, publish
-    from datamask.report import write_report
+    from datamask.report.report import write_report
     from datamask.selection import learn_prices, mask_shard
     from datamask.stages import ShardFiles
 

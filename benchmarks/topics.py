@@ -85,7 +85,7 @@ def agree(all_files: Sequence[ShardFiles], config: Config, documents: int) -> No
     head = " | ".join(LABELS)
     print(f"| documents | groups | {head} |\n|--:|---|{'--:|' * len(LABELS)}")
 
-    def line(what: str, some: Sequence[dict[str, Any]], groupings: Sequence[Sequence[Any]]) -> None:
+    def line(what: str, some: Sequence[dict[str, Any]], groupings: Sequence[Any]) -> None:
         found = [np.mean([agreement(some, groups, column) for groups in groupings]) for column in LABELS]
         print(f"| {len(some):,} | {what} | {' | '.join(f'{value:.3f}' for value in found)} |", flush=True)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from text_read import measure, size_of
 
-from benchmarks.text_read import measure, size_of
 from tests.flows.conftest import SMALL, write_shard
 
 READINGS = "datamask.work._one"  # of stages over shards

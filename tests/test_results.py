@@ -4,13 +4,11 @@ import shlex
 import sys
 from pathlib import Path
 
+import figures
 import pytest
+import run
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import figures  # noqa: E402
-import run  # noqa: E402
 
 PAGE = """# Results
 <!-- table one 1: python -c x -->

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from benchmarks.fuzz_inputs import fuzz
+from fuzz_inputs import fuzz
 
 KINDS = {
     "parquet": 120,

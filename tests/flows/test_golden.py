@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import golden
 import pytest
 
-from benchmarks import golden
 from tests import real
 
 QUICK = ("default", "limits")  # the others take as long again: benchmarks/golden.py and `make test-slow` run them

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import fuzz_select
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import fuzz_select  # noqa: E402
 
 FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 120 else []) for first in range(0, 240, 10)]
 
