@@ -21,18 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
-STAGES = (
-    "corpus",
-    "encoder",
-    "index",
-    "embeddings",
-    "scores",
-    "signatures",
-    "filters",
-    "duplicates",
-    "prices",
-    "masks",
-)
+from datamask.pipeline import STAGES
+
+FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} - {STAGES["export"].folder}  # which is not kept
 
 
 def start(arguments: list[str], out: Path) -> subprocess.Popen[bytes]:
@@ -58,8 +49,8 @@ def await_files(process: subprocess.Popen[bytes], out: Path, files: int, pause: 
 def stage_files(out: Path) -> dict[str, tuple[int, int]]:
     """Path: (inode, time of writing) of every whole file of the stages."""
     found = {}
-    for stage in STAGES:
-        for path in (out / "work" / stage).rglob("*"):
+    for folder in FOLDERS:
+        for path in (out / "work" / folder).rglob("*"):
             if path.is_file() and not any(part.startswith(".") for part in path.parts):
                 status = path.stat()
                 found[str(path.relative_to(out))] = (status.st_ino, status.st_mtime_ns)

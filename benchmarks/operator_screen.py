@@ -28,6 +28,7 @@ import psutil
 
 LIMIT = 600  # seconds of a run
 PAUSE = 0.4  # seconds into a stage
+SHOWN: list[str] = []  # the lines of the table
 SMALL = ["corpus.group_bytes=0", "encoder.dimensions=64", "encoder.vocabulary=800", "encoder.fit_documents=500"]
 
 
@@ -66,16 +67,18 @@ class Run:
     def show(self, title: str, status: int, seconds: float) -> bool:
         """Prints the screen; False if it holds a traceback."""
         text = self.screen.read_text()
+        last = text.rstrip().rpartition("\n")[2]
+        SHOWN.append(f"| {title} | {status} | {len(text):,} | `{last}` |")
         print(f"\n## {title}: exit {status} after {seconds:.0f} s, {len(text):,} characters\n\n{text.rstrip()[-3000:]}")
         sys.stdout.flush()
         return "Traceback" not in text
 
 
 BEFORE = {  # a stage, and the last line that the screen shows before it
-    "start-up": "", "convert": "plan ", "encoder": "convert ", "quality": "convert ", "signatures": "encoder ",
-    "index": "quality ", "embed": "index ", "score": "embed ", "atoms": "score ", "filter": "atoms ",
-    "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ", "report": "export ",
-    "publish": "report ",
+    "start-up": "", "convert": "plan ", "tokenizer": "convert ", "quality": "convert ", "encoder": "tokenizer ",
+    "signatures": "tokenizer ", "index": "tokenizer ", "atoms": "tokenizer ", "embed": "index ", "score": "embed ",
+    "filter": "score ", "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ",
+    "report": "export ", "publish": "report ",
 }  # fmt: skip
 
 
@@ -197,6 +200,8 @@ def main() -> None:
             good.append(server_killed(arguments, folder))
         if arguments.twice:
             good.append(twice(arguments, folder))
+    print("\n| blow | exit | characters on the screen | last line |\n|---|--:|--:|---|")
+    print("\n".join(SHOWN))
     raise SystemExit(not all(good))
 
 

@@ -87,9 +87,9 @@ def speed(texts: list[str], repeats: int = 3) -> None:
             seconds.append(time.process_time() - began)
         size = sum(len(text.encode()) for text in texts[:documents])
         rows.append((name, documents, size / documents, documents / min(seconds), size / 1e6 / min(seconds)))
-    print(f"\n{'':12}{'documents':>10}{'bytes each':>12}{'documents/s':>13}{'MB/s':>8}{'times':>8}")
+    print("\n| | documents | bytes each | documents/s | MB/s | times |\n|---|---|---|---|---|---|")
     for name, documents, each, rate, bandwidth in rows:
-        print(f"{name:12}{documents:>10,}{each:>12,.0f}{rate:>13,.0f}{bandwidth:>8.1f}{rate / rows[-1][3]:>8.1f}")
+        print(f"| {name} | {documents:,} | {each:,.0f} | {rate:,.0f} | {bandwidth:.1f} | {rate / rows[-1][3]:.1f} |")
 
 
 def agreement_with_datatrove(texts: list[str]) -> None:
@@ -130,7 +130,8 @@ def quality(rows: list[dict[str, Any]], folder: str) -> None:
     vectors = static_vectors(some, [texts[i] for i in np.random.default_rng(0).permutation(len(texts))], folder)
     _, heuristic = heuristics(some)
     length = np.array([len(text) for text in some], dtype=np.float64)
-    print(f"\n{'':38}{'wcxb AUC':>22}{'GPT-4 lines Spearman':>24}{'Spearman with length':>22}")
+    print("\n| score | wcxb_main against wcxb_page, AUC | GPT-4's clean lines, Spearman | with length, the same two |")
+    print("|---|---|---|---|")
     tasks: list[tuple[np.ndarray, Labels]] = [
         (wcxb[chosen], read_labels(source[wcxb].tolist(), page[wcxb].tolist(), "wcxb_main", "wcxb")),
         (lines[chosen], read_labels([rows[i]["quality"] for i in np.flatnonzero(lines)], None, None, "lines")),
@@ -153,7 +154,7 @@ def quality(rows: list[dict[str, Any]], folder: str) -> None:
             shown(agreement(one, labels, fold)) for one, (_, labels), fold in zip(found, tasks, folds, strict=False)
         ]
         lengths = [f"{spearmanr(one, length[mask])[0]:.2f}" for one, (mask, _) in zip(found, tasks, strict=True)]
-        print(f"{name:38}{cells[0]:>22}{cells[1]:>24}{' / '.join(lengths):>22}")
+        print(f"| {name} | {cells[0]} | {cells[1]} | {' / '.join(lengths)} |")
     print("(over all documents; lowest and highest of five folds in brackets)")
 
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.corpus.inputs import find_inputs
+from datamask.pipeline import STAGES
 
 COMMAND = (sys.executable, "-m", "datamask.cli")
 FITTED = ("encoder", "quality", "prices/*")  # what both refreshes take from the first release
@@ -110,10 +111,9 @@ def main() -> None:
         runs = [{line["stage"]: line for line in found["stages"]} for found in (first, second, whole)]
         print("| stage | first run s | refresh s | everything at once s | files of old shards redone |")
         print("|---|--:|--:|--:|--:|")
-        folders = {"embed": "embeddings", "score": "scores", "mask": "masks", "filter": "filters"}
         for stage in runs[2]:
             seconds = " | ".join(f"{found[stage]['seconds']:.2f}" if stage in found else "" for found in runs)
-            print(f"| {stage} | {seconds} | {counts[folders.get(stage, stage)] or ''} |")
+            print(f"| {stage} | {seconds} | {counts[STAGES[stage].folder or ''] or ''} |")
         print(f"| the command | {first_wall:.1f} | {second_wall:.1f} | {whole_wall:.1f} | |\n")
         found, wanted = digests(Path(second["release"])), digests(Path(whole["release"]))
         other = [name for name in {*found, *wanted} if found.get(name) != wanted.get(name)]

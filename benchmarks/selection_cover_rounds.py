@@ -18,7 +18,6 @@ import hashlib
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -29,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from scipy.sparse import csr_array, load_npz, save_npz
 from selection_coverage import pool_of
+from selection_scale import Peak
 
 from datamask import storage
 from datamask.config import Config, resolve
@@ -47,6 +46,7 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.cover.counting import held_words
 from datamask.stages import ShardFiles
+from datamask.storage import expand_patterns
 from datamask.text.ngrams import count_ngrams
 
 WIDTH, SENTENCES, SOURCES = 32, 4, 4000  # of a feature; of a run, on average; real documents whose sentences are used
@@ -111,31 +111,6 @@ def write(number: int, found: csr_array, rng: np.random.Generator, topic: np.nda
     return ShardFiles(shard, index=index, embeddings=embeddings, scores=scores, atoms=atoms)
 
 
-class Peak:
-    """The greatest memory of this process while the block ran, less what it held before: files that are mapped into
-    memory, which the kernel may drop at any time, aside."""
-
-    def __enter__(self) -> Peak:
-        self.before, self.most, self.over = self._held(), 0, False
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.over = True
-        self.thread.join()
-
-    @staticmethod
-    def _held() -> int:
-        memory = psutil.Process().memory_info()
-        return memory.rss - memory.shared
-
-    def _watch(self) -> None:
-        while not self.over:
-            self.most = max(self.most, self._held() - self.before)
-            time.sleep(0.05)
-
-
 def timed(spent: dict[str, list[float]]) -> Callable[..., list[Any]]:
     def maps(
         work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None, rest: bool = False
@@ -152,7 +127,7 @@ def made(arguments: argparse.Namespace) -> None:
     folder = arguments.keep or tempfile.mkdtemp(prefix="datamask-cover-")
     Path(folder).mkdir(parents=True, exist_ok=True)
     if not Path(folder, "starts.npy").exists():
-        sentences(sorted(map(str, Path().glob(arguments.place))), folder)
+        sentences(expand_patterns([arguments.place]), folder)
     selecting.with_atoms = lambda files, config, work: files  # they are there
     make = partial(make_shard, shards=arguments.shards, rows=arguments.documents // arguments.shards, folder=folder)
     with ProcessPoolExecutor(2) as pool:
@@ -173,7 +148,7 @@ def made(arguments: argparse.Namespace) -> None:
         masks = b"".join(path.read_bytes() for path in sorted(Path(work, "masks").glob("s0*")))
         numbers = held_words(files)
         cells = [f"{arguments.documents:,}", f"{lamb:g}", f"{numbers:,}", f"{seconds:.0f}", f"{whole:.0f}"]
-        cells += [f"{peak.most / 2**30:.2f}", f"{1 - facts['relaxed'] / facts['upper_bound']:.3%}"]
+        cells += [f"{peak.peak / 2**30:.2f}", f"{1 - facts['relaxed'] / facts['upper_bound']:.3%}"]
         print(f"| {' | '.join(cells)} | {facts['gap']:.2%} | {hashlib.sha256(masks).hexdigest()[:12]} |", flush=True)
         for name, each in spent.items():
             print(f"    {name}: {len(each)} rounds, {sum(each):.1f} s", flush=True)
