@@ -38,10 +38,6 @@ from datamask.stages import ShardFiles
 KINDS = ("whole", "capitals", "half", "sixth", "third")
 
 
-def paths(pattern: str) -> list[str]:
-    return sorted(str(path) for path in Path("/").glob(str(Path(pattern).resolve()).lstrip("/")))
-
-
 def altered(text: str, kind: str, draw: random.Random) -> str:
     words = text.split()
     if kind == "capitals":
@@ -60,7 +56,7 @@ def pool(
     corpus: str, items: Any, documents: int, plant: int
 ) -> tuple[list[dict[str, Any]], dict[int, tuple[str, str, int]]]:
     """(rows, planted: row → (test set, kind, words))."""
-    tables = [pq.read_table(path, columns=["text", "id", "source"]) for path in paths(corpus)]
+    tables = [pq.read_table(path, columns=["text", "id", "source"]) for path in storage.expand_patterns([corpus])]
     rows = [row for row in pa.concat_tables(tables).to_pylist() if row["text"].strip()][:documents]
     draw = random.Random(7)
     if not plant:
@@ -194,7 +190,7 @@ def main() -> None:
     if given.paragraphs:
         paragraphs(given.corpus, given.documents, given.paragraphs, given.hits, given.seed)
         return
-    tests = paths(given.tests)
+    tests = storage.expand_patterns([given.tests])
     with tempfile.TemporaryDirectory() as work:
         source = f"{work}/pool.parquet"
         config = Config.model_validate({"corpus": {"input": [source]}, "filter": {"decontaminate": tests}})

@@ -125,8 +125,8 @@ def main() -> None:
             finish(process, out)
             seconds = time.perf_counter() - began
             if number == 0:
-                expected = digests(out)
-            same, redone = digests(out) == expected, changed(before, stage_files(out))
+                expected = digests(out / "latest")
+            same, redone = digests(out / "latest") == expected, changed(before, stage_files(out))
             wrong += redone + (not same) + (kill and killed != stages)
             print(
                 f"| {engine} | {seconds:.0f} | {f'{most:.1f}' if most else ''} | {', '.join(killed) or 'not'} | "

@@ -12,20 +12,19 @@ import argparse
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.corpus.identify import identifier
+from datamask.storage import expand_patterns
 
 SAME = {"pt_BR": "pt", "pt_PT": "pt", "zh_TW": "zh", "nb": "no", "nn": "no", "bs": "sr", "hr": "sr"}
 SHOWN = ("am", "ti", "om", "so", "ha", "yo", "ig", "sn", "rn", "lg", "ln", "xh", "sw", "pcm", "en", "de", "fr", "ko")
 
 
 def known(paths: str, documents: int) -> list[tuple[str, str]]:
-    places = sorted(Path("/").glob(str(Path(paths).resolve()).lstrip("/")))
-    tables = [pq.read_table(path, columns=["text", "language", "source"]) for path in places]
+    tables = [pq.read_table(path, columns=["text", "language", "source"]) for path in expand_patterns([paths])]
     taken: Counter[str] = Counter()
     found = []
     for row in pa.concat_tables(tables).to_pylist():

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.release.personal import KINDS, PersonalRules, find_personal_data, luhn
+from datamask.storage import expand_patterns
 
 
 def card(draw: random.Random) -> str:
@@ -49,8 +50,8 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--hits")
     given = parser.parse_args()
-    paths = sorted(Path("/").glob(str(Path(given.corpus).resolve()).lstrip("/")))
-    texts = pa.concat_tables([pq.read_table(path, columns=["text"]) for path in paths])["text"].to_pylist()
+    tables = [pq.read_table(path, columns=["text"]) for path in expand_patterns([given.corpus])]
+    texts = pa.concat_tables(tables)["text"].to_pylist()
     texts = texts[: given.documents]
     from datatrove.pipeline.formatters.pii import PIIFormatter
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-FOLDERS = {"convert": "corpus", "embed": "embeddings", "score": "scores", "filter": "filters", "mask": "masks"}
+from datamask.pipeline import STAGES
 
 
 def run(*arguments: str) -> tuple[dict, float]:
@@ -54,7 +54,7 @@ def main() -> None:
             seconds = measured.pop(name, 0.0)
             total[0] += predicted
             total[1] += seconds
-            place = out / "work" / FOLDERS.get(name, name)
+            place = out / "work" / (STAGES[name].folder or name)
             if name in ("export", "report"):
                 data = size(Path(found["release"]) / "data") + size(Path(found["release"]) / "decisions")
                 written = data if name == "export" else size(Path(found["release"])) - data

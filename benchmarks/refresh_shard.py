@@ -13,7 +13,6 @@ had written for the same shard.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import shutil
@@ -27,6 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from kill_flow import digests
 
 from datamask.corpus.inputs import find_inputs
 from datamask.pipeline import STAGES
@@ -61,11 +61,6 @@ def shard_files(out: Path) -> dict[str, set[str]]:
     for stage in sorted(path.name for path in work.iterdir() if path.is_dir()):
         found[stage] = {path.name for path in (work / stage).glob("s-*") if KEY.search(path.name)}
     return found
-
-
-def digests(release: Path) -> dict[str, str]:
-    files = [*(release / "data").rglob("*.parquet"), *(release / "decisions").rglob("*.parquet")]
-    return {str(path.relative_to(release)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
 def redone(before: dict[str, set[str]], after: dict[str, set[str]]) -> Counter[str]:
@@ -117,7 +112,7 @@ def main() -> None:
         print(f"| the command | {first_wall:.1f} | {second_wall:.1f} | {whole_wall:.1f} | |\n")
         found, wanted = digests(Path(second["release"])), digests(Path(whole["release"]))
         other = [name for name in {*found, *wanted} if found.get(name) != wanted.get(name)]
-        print(f"{len(wanted)} files of data and decisions, {len(other)} of them other: {sorted(other)[:3]}")
+        print(f"{len(wanted)} files of data, decisions and quarantine, {len(other)} of them other: {sorted(other)[:3]}")
         earlier = digests(out / "releases" / Path(first["release"]).name)
         same = sum(earlier.get(name) == digest for name, digest in found.items())
         print(f"{same} of the refreshed release's {len(found)} files are the first release's, byte for byte")

@@ -30,8 +30,10 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from refresh_shard import digests
-from workbench_memory import SENTENCE, paths
+from kill_flow import digests
+from workbench_memory import SENTENCE
+
+from datamask.storage import expand_patterns
 
 SHARD = 25_000
 WORDS = 3  # of a sentence in a row
@@ -41,7 +43,7 @@ COPIES, CHANGED = 0.1, 0.1  # share of documents that are copies, and of their w
 def sentences(pattern: str) -> dict[str, list[str]]:
     """Each language's sentences of 30 to 300 letters; documents whose language is not stated are one of their own."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in paths(pattern):
+    for path in expand_patterns([pattern]):
         table = pq.read_table(path, columns=["text", "language"])
         for text, language in zip(table["text"].to_pylist(), table["language"].to_pylist(), strict=True):
             found[language or "none"].update(s for s in SENTENCE.split(text or "") if 30 <= len(s) <= 300)

@@ -35,14 +35,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamask.storage import expand_patterns
+
 SHARD = 1000
 SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
 Made = Callable[[list[list[str]], random.Random], str]
 MAPS = ("languages", "test items", "personal data", "duplicates")
-
-
-def paths(pattern: str) -> list[str]:
-    return sorted(str(path) for path in Path("/").glob(str(Path(pattern).resolve()).lstrip("/")))
 
 
 def write(texts: list[str], documents: int, folder: Path, made: Made) -> None:
@@ -248,10 +246,10 @@ def main() -> None:
     if given.alone:
         alone(given.alone, given.corpus, given.tests)
         return
-    held = pa.concat_tables([pq.read_table(path, columns=["text"]) for path in paths(given.corpus)])["text"]
+    held = pa.concat_tables([pq.read_table(path, columns=["text"]) for path in expand_patterns([given.corpus])])["text"]
     texts = [text for text in held.to_pylist() if text and text.strip()]
     random.Random(3).shuffle(texts)
-    tests = [path for pattern in given.tests for path in paths(pattern)]
+    tests = expand_patterns(given.tests)
     if given.maps is not None:
         maps(given.maps or MAPS, texts, given.documents, tests, given.made)
         return
