@@ -30,6 +30,7 @@ from duplicates import SPACED, fallen, run, table
 
 from datamask import storage
 from datamask.corpus.read import read_batches
+from datamask.filter.resolve import REASONS
 from datamask.filter.shingles import likeness, shingles
 from datamask.release.differences import Parts, compare
 from datamask.stages import recorded
@@ -75,8 +76,7 @@ def reasons(out: str) -> dict[Place, str]:
 def outcome(out: str, before: str | None) -> None:
     """Documents that fall by language; confirmed: those whose pair shares 5-grams of words, counted another way."""
     rows, now = read(out, ["text", "language"]), duplicates(out)
-    old = {place: reason for place, reason in reasons(before).items() if "duplicate" in reason} if before else {}
-    old = {place: reason for place, reason in old.items() if reason != "exact_duplicate"}
+    old = {place for place, reason in reasons(before).items() if reason in REASONS.values()} if before else set()
     count, was, fall, confirmed, justified = Counter(), Counter(), Counter(), Counter(), Counter()
     for place, row in rows.items():
         language = row["language"] or "none"
