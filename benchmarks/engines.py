@@ -23,7 +23,8 @@ from pathlib import Path
 import psutil
 from kill_flow import changed, digests, stage_files
 
-from datamask.pipeline import STAGES
+from datamask.config import load_config
+from datamask.run import wanted
 
 WORKERS = {"dask": "spawn_main", "ray": "ray::"}  # words in a worker's command line
 OTHERS = ("IDLE", "Agent")  # Ray's, that do no task; with its agents Ray itself would die
@@ -100,7 +101,8 @@ def main() -> None:
     given = ["--input", arguments.input, *[part for one in settings for part in ("--set", one)]]
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="datamask-engines-"))
     folder.mkdir(exist_ok=True)
-    stages = ["embed", *(one.name for one in STAGES.values() if one.by == "rounds" and arguments.rounds)]
+    in_rounds = [stage.name for stage in wanted(load_config(overrides=settings)) if stage.by == "rounds"]
+    stages = ["embed", *([*in_rounds, "export", "report"] if arguments.rounds else [])]
     wrong = 0
     try:
         print("| engine | seconds | GiB, all processes | killed in | whole files redone | bytes |")
@@ -127,7 +129,7 @@ def main() -> None:
             if number == 0:
                 expected = digests(out / "latest")
             same, redone = digests(out / "latest") == expected, changed(before, stage_files(out))
-            wrong += redone + (not same) + (kill and killed != stages)
+            wrong += redone + (not same) + (kill and set(killed) != set(stages))
             print(
                 f"| {engine} | {seconds:.0f} | {f'{most:.1f}' if most else ''} | {', '.join(killed) or 'not'} | "
                 f"{redone} | {'same' if same else 'OTHER'} |",
