@@ -45,7 +45,7 @@ SEEDS = 3
 
 def embedded(data: Sequence[str], work: str) -> tuple[list[ShardFiles], Config]:
     """The corpus by the stages up to the vectors; what is there is taken as it is."""
-    config = Config(corpus={"input": list(data)})
+    config = Config(corpus={"input": list(data), "group_bytes": 0})
     shards = [convert_shard(shard, config, work) for shard in plan_shards(config.corpus, work).shards]
     encoder_ = prepare_encoder(shards, config, work)
     found = []
