@@ -4,10 +4,10 @@
         [--set section.name=value …] [--place 0.5]
 
 All shards but one are curated; the one, which lies at `place` among the others by its name, is added, and the folder
-is refreshed. Beside it the same refresh in a folder that knows of the first release nothing but what it fitted: encoder
-and score; with `--set run.refresh=prices`, which selects beside them, its decisions too. The data files and decisions
-of both must be the same, byte for byte. `redone` counts the stages' files that the refresh wrote and that the first run
-had written for the same shard.
+is refreshed. Beside it the same refresh in a folder that knows of the first release nothing but what it fitted:
+encoder, score and topics; with `--set run.refresh=prices`, which selects beside them, its decisions too. The data
+files, decisions and quarantine of both must be the same, byte for byte. `redone` counts the stages' files that the
+refresh wrote and that the first run had written for the same shard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from datamask.corpus.inputs import find_inputs
 from datamask.pipeline import STAGES
 
 COMMAND = (sys.executable, "-m", "datamask.cli")
-FITTED = ("encoder", "quality", "prices/*")  # what both refreshes take from the first release
+FITTED = ("tokenizer", "encoder", "quality", "topics/model-*", "prices/*")  # what both refreshes take over
 KEY = re.compile(r"-[0-9a-f]{16}\.")
 
 
@@ -118,7 +118,7 @@ def main() -> None:
         print(f"{same} of the refreshed release's {len(found)} files are the first release's, byte for byte")
         if other:  # where they part
             for stage, names in shard_files(out).items():
-                print(stage, len(names ^ shard_files(fresh)[stage]), "files have other keys")
+                print(stage, len(names ^ shard_files(fresh).get(stage, set())), "files have other keys")
         sys.exit(bool(other))
     finally:
         shutil.rmtree(folder)
