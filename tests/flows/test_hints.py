@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from datamask.errors import ConfigError
+from datamask.corpus.inputs import find_inputs
+from datamask.errors import ConfigError, InputError
 from flows import artifacts
 from flows.artifacts import artifact_key
 from flows.hints import for_a_deployment, split_paths
@@ -42,6 +43,13 @@ def test_a_setting_is_laid_over_the_runs_configuration():
 def test_a_setting_whose_value_the_reader_must_fill_in_is_shown_and_not_typed():
     told = for_a_deployment("no text; name it: --text-column NAME (--set corpus.columns.text=NAME)", "a/b", GIVEN)
     assert """-p 'config={"corpus": {"columns": {"text": "NAME"}}}'""" in told and "Type:" not in told
+
+
+def test_where_no_input_is_given_its_parameter_is_named():
+    with pytest.raises(InputError) as refused:
+        find_inputs([])
+    told = for_a_deployment(str(refused.value), "curate/curate", GIVEN)
+    assert told == "no input; name files, folders or globs: -p input='dumps/*.parquet'"
 
 
 def test_paths_of_a_parameter_are_split_as_a_shell_does():
