@@ -763,35 +763,27 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
         raise _refused(error, f"{source}: ") from None
 
 
-def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A release's settings, to go on with, less what must be said anew: a loss that was allowed once, and code that a
-    model brings, which a release may not make anybody run.
+def over_release(
+    settings: Mapping[str, Any], changes: Config | None = None, remedy: str = "give the settings again: --config FILE"
+) -> dict[str, Any]:
+    """A release's settings, to go on with, with what `changes` sets laid over them, key by key.
 
-    :raises ConfigError: the settings name code that belongs to no installed package.
-    """
-    kept = deepcopy(dict(settings))
-    if paths := _paths_to_code(kept):
-        raise ConfigError(
-            f"the release was made with code of one's own ({', '.join(paths)}), which is not run because a release "
-            "says so; give the settings again: --config FILE"
-        )
-    kept.get("run", {}).pop("allow_loss", None)
-    kept.get("encoder", {}).pop("trust_remote_code", None)
-    return kept
+    They lack what must be said anew: a loss that was allowed once, and code that a model brings.
 
-
-def over_release(settings: Mapping[str, Any], changes: Config | None) -> dict[str, Any]:
-    """A release's settings with what `changes` sets laid over them, key by key.
-
-    :raises ConfigError: see `from_release`; where changes are given and a release's code may not be run, these are all.
+    :param remedy: what to do where the release names code that may not run.
+    :raises ConfigError: the settings name code that belongs to no installed package, and `changes` does not name it.
     """
     given = changes.model_dump(mode="json", exclude_unset=True) if changes else {}
-    try:
-        return lay_settings(from_release(settings), given)
-    except ConfigError:
-        if not given:
-            raise
-        return given
+    kept = deepcopy(dict(settings))
+    kept.get("run", {}).pop("allow_loss", None)
+    kept.get("encoder", {}).pop("trust_remote_code", None)
+    merged, named = lay_settings(kept, given), _paths_to_code(given)
+    if paths := [path for path in _paths_to_code(merged) if path not in named]:
+        raise ConfigError(
+            f"the release was made with code of one's own ({', '.join(paths)}), which is not run because a release "
+            f"says so; {remedy}"
+        )
+    return merged
 
 
 def change_settings(config: Config, **sections: Mapping[str, Any]) -> Config:

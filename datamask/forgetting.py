@@ -49,7 +49,8 @@ def forget_lists(
     if not must_forget(out, last):
         return unchanged(last, f"release {last.version} holds nothing of what is named")
     manifest, work = last.manifest(), storage.join(out, "work")
-    settings = change_settings(validate(over_release(last.settings(), None)), run={"allow_loss": allow_loss})
+    remedy = f"what to forget is recorded, and this makes the release: datamask refresh --output {out} --config FILE"
+    settings = change_settings(validate(over_release(last.settings(), remedy=remedy)), run={"allow_loss": allow_loss})
     with engine(settings) as stages:
         before = plan_of(manifest)
         plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)

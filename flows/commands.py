@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -142,13 +143,8 @@ def refresh(
     """
     begin_server()
     output, last = storage.output_folder(output), None
-    try:
-        last = settings.over_release(find_release(output).settings(), None)
-    except InputError:  # none yet: everything is new
-        pass
-    except ConfigError:  # the release names code that may not run; --config says every setting
-        if config is None:
-            raise
+    with suppress(InputError):  # none yet: everything is new
+        last = settings.over_release(find_release(output).settings(), settings.load_config(config))
     columns = {"text": text_column, "id": id_column}
     allowed = {"allow_failed_shards": allow_failed_shards, "allow_loss": allow_loss}
     chosen = _settings(config, set_, input, target, allowed, columns, last)

@@ -29,6 +29,7 @@ PHRASES = {
     "the same command continues from here": "a retry of the run continues from here",
     "choose another --output": "choose another output",
     "unless --input is given": "unless input is given",
+    "give the settings again: --config FILE": "give the settings again: -p 'config={…}'",
     "--input PATH (datamask sample writes a corpus to try)": "-p input='dumps/*.parquet'",
     "--text-column NAME (--set corpus.columns.text=NAME)": "--set corpus.columns.text=NAME",
 }

@@ -24,7 +24,7 @@ import torch
 
 from datamask import storage
 from datamask.carried_on import carry_on
-from datamask.config import Config, from_release, lay_settings, validate
+from datamask.config import Config, lay_settings, over_release, validate
 from datamask.corpus.columns import canonical
 from datamask.corpus.plan import Plan
 from datamask.corpus.read import read_documents, shard_schema
@@ -163,7 +163,8 @@ def _check_same(release: ReleaseFolder, old: Sequence[ShardFiles]) -> None:
 
 def _settings(manifest: Mapping[str, Any], new: Sequence[str]) -> Config:
     """The release's settings with the new input, and what it chose as the budget."""
-    given = validate(from_release(manifest["settings"]))
+    remedy = "worth reads a release whose code an installed package registers: docs/extending.md"
+    given = validate(over_release(manifest["settings"], remedy=remedy))
     if given.selection.scope != "corpus":
         raise ConfigError("the release was chosen shard by shard, so new shards take nothing from it; select.scope")
     total = manifest["conservation"]["total"]

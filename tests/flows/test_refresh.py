@@ -78,6 +78,20 @@ def test_what_settings_name_and_its_content_changed_is_new(refresh, corpus, out,
     assert now["documents"]["filtered"]["Long"] and not again()["new"]
 
 
+def test_code_that_is_named_again_runs_and_all_else_is_the_releases(call, refresh, corpus, out, found, tmp_path):
+    rules, own = tmp_path / "rules.py", tmp_path / "own.yaml"
+    rules.write_text("import numpy as np\n\nclass Long:\n    def keep(self, d): return np.arange(len(d)) > 9\n")
+    own.write_text(f"filter: {{own: ['{rules}:Long']}}")
+    assert refresh(out, "--config", own)["new"]
+    write_shard(corpus, 5)
+    status, _, err = call("refresh", "--output", out, "--set", "select.lamb=0.4", small=False)
+    assert status == 2 and f"({rules}:Long), which is not run" in err and "again: --config FILE" in err
+    status, _, err = call("forget", out, "--ids", "shard-00-00007", small=False)
+    assert status == 2 and "is recorded, and this makes the release: datamask refresh --output" in err
+    now = refresh(out, "--config", own)
+    assert now["new"] and now["changed_settings"] == [] and "1 new (shard-05)" in now["changes"]
+
+
 @pytest.mark.slow
 def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
     heard = []
