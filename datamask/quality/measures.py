@@ -19,12 +19,12 @@ from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 17  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 18  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
     "sentences",  # share in sentences or clauses, of words in no figures: 3 to 60, closed by a mark that ends one or ;:
-    "figures",  # share of words in passages of numbers and marks
+    "figures",  # share of words in passages of numbers and marks; a link is one word, whatever its address
     "upper_case",  # share of words in capitals, of those in no figures
     "repeated",  # share of runs of eight words that came before in the document
     "tags",  # HTML tags and entities a word
@@ -35,6 +35,8 @@ MEASURES = (
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
     "unknown",  # share of words that the pool does not know and the text says once: terms come again, misprints differ
     "prose",  # share of words among function words and few capitals, of those in no figures
+    "numbered",  # share of words in passages of figures that hold nearly as many function words as text does
+    "numbered_order",  # `order` of these, numbers and marks left out: near 0 in lists, else they are text
     "glued",  # of source code, the share of words and marks with no white space before them
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
@@ -51,6 +53,9 @@ SHORTEST, LONGEST = 3, 60  # words of a sentence
 SEVERAL = 4  # of 25 words: so many words of menus make one
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
 CROWDED = 6  # words of an item of a menu, its separator counted; three separators make one
+# Of a language's usual share of function words, from which a passage of figures may be text. Lists of a word and two
+# numbers have a third of it, speech with a time in each line of 70 letters four fifths.
+NUMBERED = 0.5
 RUN = 8
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 BLOCK = 256  # pairs of words that are looked up one after the other
@@ -84,6 +89,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
     found["order"][unsaid & is_code] = np.nan
     found["unknown"][is_code] = np.nan
+    found["numbered"][is_code] = 0.0
     glued = share(words.count(~words.parted), np.diff(words.first))
     found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
@@ -102,15 +108,16 @@ def most_of(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     ink, broken, bars, _, misread = words.characters.T
-    stands = np.empty((len(words), 4), np.int64)
-    standing(words.first, words.is_word, words.shouted, words.closes, words.figures, stands)
-    number, apart, said, loud = stands.T
-    repeats, runs = repeated_runs(words)
+    stands = np.empty((len(words), 6), np.int64)
+    of_tokens = words.is_word, words.shouted, words.closes, words.figures, words.linked, words.parted
+    standing(words.first, *of_tokens, stands)
+    plain, apart, addressed, links, said, loud = stands.T
+    number, (repeats, runs) = plain + apart + addressed, repeated_runs(words)
     return {
         "words": number,
-        "sentences": most_of(said, number - apart),
-        "figures": 1 - most_of(number - apart, number),
-        "upper_case": share(loud, number - apart),
+        "sentences": most_of(said, plain),
+        "figures": share(links + np.maximum(apart - FREE_WORDS, 0), links + apart + plain),
+        "upper_case": share(loud, plain),
         "repeated": repeats / np.maximum(runs, 1),
         "tags": count_tags(words) / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
@@ -189,12 +196,15 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
     listed = find_listed(words)
-    reads, menus = prose_and_menus(words, group, pool.languages, listed & LISTS["menus"] != 0)
+    reads, menus, numbered = kinds_of_passages(words, group, pool.languages, listed & LISTS["menus"] != 0)
+    spoken = numbered & (words.kinds & DIGIT == 0)
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
         "unknown": np.where(plain > 0, unknown / (plain + FREE_WORDS), np.nan),
         "prose": most_of(words.count(reads), words.count(words.is_word & ~words.figures)),
         "menus": share(words.count(menus), number),
+        "numbered": share(words.count(numbered), number),
+        "numbered_order": _near_less_far(words, pool, group, half, known, np.ones_like(spoken), spoken),
         **{kind: share(words.count(listed & LISTS[kind] != 0), number) for kind in ("notices", "adverts")},
     }
 
@@ -207,12 +217,12 @@ def single_words(words: BatchWords, places: np.ndarray) -> np.ndarray:
     return np.bincount(document[first[times == 1]], minlength=len(words))
 
 
-def prose_and_menus(
+def kinds_of_passages(
     words: BatchWords, group: np.ndarray, languages: Languages, of_menus: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(tokens,) bool each: the words of prose, which are those among which there are enough of the words that most
-    documents of the group hold, and few capitals, outside passages of figures; and of the others, those among which
-    stand SEVERAL of menus.
+    documents of the group hold, and few capitals, outside passages of figures; of the others, those among which
+    stand SEVERAL of menus; and the words in passages of figures that may be text, by the same signs.
 
     :param group: (documents,)
     :param of_menus: (tokens,) bool, which are words of menus
@@ -220,10 +230,12 @@ def prose_and_menus(
     mine = group[words.document]
     function = words.is_word & languages.frequent[languages.rows(words.hashes), mine]
     number = np.maximum(words.near(words.is_word), 1)
-    least = 0.33 * np.maximum(languages.usual, 0.02)
-    reads = (words.near(function) >= least[mine] * number) & ~words.figures
-    reads &= words.near(words.kinds & UPPER != 0) <= CAPITALS * number
-    return words.is_word & reads, words.is_word & ~reads & (words.near(of_menus) >= SEVERAL)
+    usual = np.maximum(languages.usual, 0.02)[mine] * number
+    small = words.is_word & (words.near(words.kinds & UPPER != 0) <= CAPITALS * number)
+    reads = small & ~words.figures & (words.near(function) >= 0.33 * usual)
+    numbered = small & words.figures & ~words.linked
+    numbered &= words.near(function & (words.kinds & DIGIT == 0)) >= NUMBERED * usual  # a year is frequent too
+    return reads, words.is_word & ~reads & (words.near(of_menus) >= SEVERAL), numbered
 
 
 def word_order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
@@ -312,15 +324,18 @@ def _lifts(
 
 
 @compiled
-def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 4) with numbers of words, of those in passages of figures, of the others in sentences or
-    clauses, the last of which may be cut off, and of the others that are `shouted`."""
+def standing(first, is_word, shouted, closes, figures, linked, parted, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 6) with numbers: of words in no figures, of other words in passages of figures, of words
+    of links, of links; and of the words in no figures, of those in sentences or clauses, the last of which may be cut
+    off, and of those that are `shouted`."""
     for document in range(len(first) - 1):
-        number, apart, said, since, loud = 0, 0, 0, 0, 0
+        plain, apart, addressed, links, said, since, loud = 0, 0, 0, 0, 0, 0, 0
         for at in range(first[document], first[document + 1]):
+            links += linked[at] and (parted[at] or at == first[document] or not linked[at - 1])
             if is_word[at]:
-                number += 1
-                apart += figures[at]
+                addressed += linked[at]
+                apart += figures[at] and not linked[at]
+                plain += not figures[at]
                 since += not figures[at]
                 loud += shouted[at] and not figures[at]
             elif closes[at]:
@@ -329,7 +344,7 @@ def standing(first, is_word, shouted, closes, figures, found):  # type: ignore[n
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, apart, said, loud)
+        found[document] = (plain, apart, addressed, links, said, loud)
 
 
 @compiled

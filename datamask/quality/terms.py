@@ -77,6 +77,7 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),
     MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of spam's words", root=True, free=0.8),
 )
+ORDER, FIGURES = (next(n for n, term in enumerate(TERMS) if term.measure == name) for name in ("order", "figures"))
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 
 
@@ -88,6 +89,12 @@ class UsualTerms:
     spread: np.ndarray  # (groups, TERMS) float64
     ranks: np.ndarray  # (groups, GRID) float64: quantiles of the goodness in each group
 
+    @property
+    def order(self) -> np.ndarray:
+        """(groups,) the usual `order`; inf where the pool does not know the words."""
+        known = np.isfinite(self.spread[:, ORDER])
+        return np.where(known, np.maximum(self.median[:, ORDER], LEAST_CHANCE), np.inf)
+
 
 def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> UsualTerms:
     """Of a sample: (n, MEASURES), its (n,) groups and their names.
@@ -96,9 +103,28 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
     what needs no words of theirs: what is usual among pages that nobody can tell the language of is menus.
     """
     groups = len(names)
+    values = np.stack([term.value(measured) for term in TERMS], axis=1)
+    usual = UsualTerms(*_middles(values, measured, group, names), np.zeros((groups, len(GRID))))
+    values[:, FIGURES] = listed(measured, usual.order[group])
+    usual = UsualTerms(*_middles(values, measured, group, names), usual.ranks)
+    goodness = 1 - faults(measured, group, usual).sum(axis=1)
+    everyone = np.quantile(goodness, GRID)
+    for one in range(groups):
+        mine = goodness[group == one]
+        weight = 0 if names[one].startswith(OTHER) else len(mine) / (len(mine) + GROUP)
+        usual.ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if weight else everyone
+        if names[one] == CODE:  # ranked no higher than its faults rank in the whole pool
+            usual.ranks[one] = np.maximum(usual.ranks[one], everyone)
+    return usual
+
+
+def _middles(
+    values: np.ndarray, measured: np.ndarray, group: np.ndarray, names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(groups, TERMS) medians and spreads of the terms' (n, TERMS) values."""
+    groups = len(names)
     strange = np.array([name.startswith(OTHER) for name in names])
     usual_of_code = np.array([term.measure in USUAL_OF_CODE for term in TERMS])
-    values = np.stack([term.value(measured) for term in TERMS], axis=1)
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
     median, spread = np.zeros((groups, len(TERMS))), np.zeros((groups, len(TERMS)))
@@ -117,17 +143,7 @@ def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> 
         spread[one] = np.where(zero | (allowed > 0), least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
             spread[one, [term.measure in OF_KNOWN_LANGUAGES for term in TERMS]] = np.inf
-    usual = UsualTerms(median, spread, np.zeros((groups, len(GRID))))
-    goodness = 1 - faults(measured, group, usual).sum(axis=1)
-    everyone = np.quantile(goodness, GRID)
-    ranks = np.zeros((groups, len(GRID)))
-    for one in range(groups):
-        mine = goodness[group == one]
-        weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
-        ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if weight else everyone
-        if names[one] == CODE:  # ranked no higher than its faults rank in the whole pool
-            ranks[one] = np.maximum(ranks[one], everyone)
-    return UsualTerms(median, spread, ranks)
+    return median, spread
 
 
 def _quartiles(values: np.ndarray) -> np.ndarray:
@@ -155,11 +171,22 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.nda
         if term.measure == "order":
             distance = by_chance(measured, median, spread)
         else:
-            distance = sure * (term.value(measured) - median) / spread
+            value = listed(measured, usual.order[group]) if place == FIGURES else term.value(measured)
+            distance = sure * (value - median) / spread
             distance = -distance if term.fault == "low" else distance
         distance = np.clip(np.nan_to_num(distance, nan=0.0), -GREATEST, GREATEST)
         found[:, place] = term.weight * np.logaddexp(0, term.sharp * (distance - term.free)) / term.sharp
     return found
+
+
+def listed(measured: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """(n,) the share of words in passages of figures, but for those that are text with numbers in it: of the words that
+    may be (`numbered`), as large a part as their order is of the usual one, (n,)."""
+    figures, numbered, mine = (
+        measured[:, MEASURES.index(name)].astype(np.float64) for name in ("figures", "numbered", "numbered_order")
+    )
+    text: np.ndarray = np.clip(np.nan_to_num(mine) / order, 0, 1)
+    return np.maximum(figures - text * numbered, 0)
 
 
 def by_chance(measured: np.ndarray, median: np.ndarray, spread: np.ndarray) -> np.ndarray:

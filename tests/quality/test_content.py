@@ -242,6 +242,31 @@ def test_tables_and_heads_of_mail_do_not_count_as_bad_prose(model: pool.PoolMode
     assert measured(model, lines)["figures"] > 0.7 and score(model, [lines * 3], "xa")[0] < 0.1
 
 
+def test_a_link_is_one_word_of_a_page(model: pool.PoolModel) -> None:
+    text = grammar(0, random.Random(11), 20)
+    link = "(https://www.example.org/2019/7/{}/some-page-with-a-long-title.html)"
+    linked = " ".join(f"{part}. {link.format(number)}" for number, part in enumerate(text.split(". ")))
+    said, listed = measured(model, linked), measured(model, " ".join(map(link.format, range(30))))
+    assert said["figures"] < 0.15 and said["words"] > 2 * measured(model, text)["words"]
+    assert listed["figures"] == 1
+    assert abs(score(model, [linked], "xa")[0] - score(model, [text], "xa")[0]) < 0.1
+
+
+def test_text_with_numbers_is_no_table(model: pool.PoolModel) -> None:
+    """Speech with the time at each line is text; the same form around words in no order is a list."""
+    words = grammar(0, random.Random(12), 20).split()
+
+    def fault(said: list[str]) -> float:
+        lines = [" ".join(said[first : first + 10]) for first in range(0, len(said), 10)]
+        text = "\n".join(f"[{number // 20:02}:{3 * number % 60:02}] {line}" for number, line in enumerate(lines))
+        held = measured(model, text)
+        assert held["figures"] > 0.5 and held["numbered"] > 0.5
+        found = ContentScorer(model).score(Documents(np.arange(1), [text], languages=["xa"]))
+        return float(found.signals[0, terms.SIGNALS.index("figures_fault")])
+
+    assert fault(words) < terms.TOLD and fault(random.Random(1).sample(words, len(words))) > 20
+
+
 def rank(score: np.ndarray) -> np.ndarray:
     """Of a document in its group, [0, 1]."""
     return 1 - (1 - score.astype(np.float64)) ** (1 / terms.SATURATION)

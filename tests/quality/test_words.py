@@ -20,12 +20,13 @@ from datamask.quality.measures import (
     CAPITALS,
     CHANCE,
     LONGEST,
+    NUMBERED,
     RUN,
     SEVERAL,
     SHORTEST,
+    kinds_of_passages,
     lifts_of,
     pool_free_measures,
-    prose_and_menus,
     repeated_runs,
     standing,
 )
@@ -183,15 +184,18 @@ def near(mask: np.ndarray) -> np.ndarray:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_words_in_sentences(tokens: Tokens) -> None:
-    is_word, figures, loud, closes = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 2, 4))
-    found = np.empty((len(tokens.first) - 1, 4), np.int64)
-    standing(tokens.first, is_word, loud & is_word, closes & ~is_word, figures, found)
+    is_word, figures, loud, linked, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    linked, parted = linked & figures, tokens.hashes % 2 == 0
+    found = np.empty((len(tokens.first) - 1, 6), np.int64)
+    standing(tokens.first, is_word, loud & is_word, closes & ~is_word, figures, linked, parted, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
-        words, apart = (is_word & ~figures)[mine], (is_word & figures)[mine].sum()
+        words, apart = (is_word & ~figures)[mine], (is_word & figures & ~linked)[mine].sum()
+        links = (linked[mine] & (parted[mine] | ~np.append(False, linked[mine])[:-1])).sum()
         *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
         said = sum(size for size in pieces if SHORTEST <= size <= LONGEST)
         said += rest * (said > 0 and SHORTEST <= rest <= LONGEST)
-        assert row == [words.sum() + apart, apart, said, (words & loud[mine]).sum()]
+        addressed = (is_word & linked)[mine].sum()
+        assert row == [words.sum(), apart, addressed, links, said, (words & loud[mine]).sum()]
 
 
 @settings(max_examples=100, deadline=None)
@@ -223,7 +227,7 @@ def test_repeated_runs(tokens: Tokens) -> None:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_usual_words(tokens: Tokens) -> None:
-    capital, is_word, figures, menus, _ = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    capital, is_word, figures, menus, linked = (np.ascontiguousarray(column) for column in tokens.flags.T)
     kinds = (capital * w.UPPER).astype(np.uint8)
     keys = np.append(np.arange(4, dtype=np.uint64) << np.uint64(46), np.uint64(0))  # of a hash the first 18 bits count
     frequent = np.array([[True, False], [False, True], [True, True], [False, False], [False, False]])
@@ -231,16 +235,17 @@ def test_usual_words(tokens: Tokens) -> None:
     group = np.arange(len(tokens.first) - 1) % 2
     languages = Languages(("a", "b"), 2, keys, np.zeros((5, 2), np.float32), frequent, np.zeros(2), usual)
     text = made_words(tokens.first, kinds, is_word)
-    text.hashes, text.figures = hashes, figures
-    found = np.stack([text.count(which) for which in prose_and_menus(text, group, languages, menus)], axis=1)
+    text.hashes, text.figures, text.linked = hashes, figures, linked
+    found = np.stack([text.count(which) for which in kinds_of_passages(text, group, languages, menus)], axis=1)
     function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
     for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
         words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
         number = np.maximum(near(words), 1)
-        reads = near(theirs) >= 0.33 * max(usual[group[document]], 0.02) * number
-        reads &= (near(capital[mine]) <= CAPITALS * number) & ~figures[mine]
+        least, small = max(usual[group[document]], 0.02) * number, near(capital[mine]) <= CAPITALS * number
+        reads = (near(theirs) >= 0.33 * least) & small & ~figures[mine]
         listed = words & ~reads & (near(menus[mine]) >= SEVERAL)
-        assert found[document].tolist() == [(words & reads).sum(), listed.sum()]
+        numbered = words & small & figures[mine] & ~linked[mine] & (near(theirs) >= NUMBERED * least)
+        assert found[document].tolist() == [(words & reads).sum(), listed.sum(), numbered.sum()]
 
 
 def test_a_pair_of_letters_is_of_a_list_within_one_document_alone() -> None:
