@@ -142,7 +142,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=8,
+            version=9,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,

@@ -28,10 +28,14 @@ from datamask.quality.documents import BATCH
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
 from datamask.quality.terms import UsualTerms
+from datamask.quality.word_tables import tables
 from datamask.text.utf8 import blocks
 
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
-STATED = 1000  # documents of a language at most, and of those that state none four times as many
+STATED = 1000  # documents of a language at most, or of a script where none is stated
+LATIN = ("", "LATIN")  # the group of a sample that holds many languages: it has MANY times as many, and fills it up
+MANY = 4
+BEGINNING = 200  # characters that tell a text's script
 CHARACTERS = 6000  # of a document, its first
 
 
@@ -76,33 +80,40 @@ def fit_pool_model(texts: Sequence[str], given: Sequence[str | None]) -> PoolMod
 def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str | None]]:
     """The texts with the least hashes, within each language, and their languages; whatever the order of the rows.
 
-    At most STATED of a language; where that comes to more than DOCUMENTS, fewer, the same number for each.
+    At most STATED of a language; where that comes to more than DOCUMENTS, fewer, the same number for each. Texts that
+    state none are drawn by their script: in a corpus without languages a few pages in another script are many enough.
     """
-    held: dict[str | None, list[tuple[int, str]]] = {}
-    cap, number = STATED, 0
+    held: dict[tuple[str, str], list[tuple[int, str]]] = {LATIN: []}
+    cap, number, latin = STATED, 0, held[LATIN]
     for text, language in rows:
-        heap = held.setdefault(language, [])
+        heap = held.setdefault(_drawn_with(text, language), [])
         entry = (
             -int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big"),
             text[:CHARACTERS],
         )
-        if len(heap) < _most(language, cap):
+        if len(heap) < (DOCUMENTS if heap is latin else cap):
             heapq.heappush(heap, entry)
-            number += 1
+            number += heap is not latin
         elif entry > heap[0]:
             heapq.heapreplace(heap, entry)
-        while number > DOCUMENTS:
+        while number + min(len(latin), MANY * cap) > DOCUMENTS:
             cap = cap * 9 // 10
-            for name, full in held.items():
-                while len(full) > _most(name, cap):
+            for full in held.values():
+                while full is not latin and len(full) > cap:
                     heapq.heappop(full)
                     number -= 1
-    chosen = sorted((-rank, language or "", text) for language, heap in held.items() for rank, text in heap)
+    held[LATIN] = heapq.nlargest(DOCUMENTS - number, latin)
+    chosen = sorted((-rank, language, text) for (language, _), heap in held.items() for rank, text in heap)
     return [text for _, _, text in chosen], [language or None for _, language, _ in chosen]
 
 
-def _most(language: str | None, cap: int) -> int:
-    return cap if language else 4 * cap
+def _drawn_with(text: str, language: str | None) -> tuple[str, str]:
+    """The language that is stated, or the script of most letters at the beginning."""
+    if language and language.lower() not in languages.NO_LANGUAGE:
+        return language, ""
+    script = tables().script[np.frombuffer(text[:BEGINNING].encode("utf-32-le", "surrogatepass"), np.uint32)]
+    counts = np.bincount(script[script > 0])
+    return ("", tables().scripts[counts.argmax()]) if len(counts) else LATIN
 
 
 # ---------------------------------------------------------------- the file

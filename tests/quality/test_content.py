@@ -168,6 +168,14 @@ def test_the_sample_is_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) ->
     assert len(first[0]) <= 60 and counts["aa"] == counts["bb"] == counts["cc"] > 5
 
 
+def test_where_no_language_is_stated_a_rare_script_is_sampled_whole_and_the_rest_fills_up(monkeypatch) -> None:
+    monkeypatch.setattr(pool, "DOCUMENTS", 60)
+    monkeypatch.setattr(pool, "STATED", 10)
+    rows = [(f"한국어 문서 {n}" if n % 50 == 0 else f"text {n}", ["", None, "und"][n % 3]) for n in range(400)]
+    texts, languages = pool.sample(rows)
+    assert Counter(text[:1] for text in texts) == {"한": 8, "t": 52} and {*languages} == {None}
+
+
 def test_the_file_holds_the_model(model: pool.PoolModel, tmp_path: Path) -> None:
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     pool.write_pool_model(one, model)
