@@ -139,6 +139,11 @@ def _scripts(words: BatchWords, place: np.ndarray, owner: np.ndarray, documents:
     return np.bincount(keys, minlength=256 * documents).reshape(documents, 256).argmax(axis=1)
 
 
+def stated_language(name: str | None) -> str:
+    """The language that a corpus states of a document; "" where it states none."""
+    return name if name and name.lower() not in NO_LANGUAGE else ""
+
+
 def fit_language_models(
     batches: Sequence[BatchWords], texts: Sequence[str], given: Sequence[str | None], code: np.ndarray
 ) -> Languages:
@@ -159,8 +164,7 @@ def fit_language_models(
         found = [models.groups(words, given[part], code[part]) for words, part in zip(batches, parts, strict=True)]
         return np.flatnonzero(np.concatenate(found) > len(languages))
 
-    told = [name if name and name.lower() not in NO_LANGUAGE else "" for name in given]
-    stated = np.where(code > _CODE, "", told).tolist()
+    stated = np.where(code > _CODE, "", [stated_language(name) for name in given]).tolist()
     languages = _enough(_by_name(held, stated))
     left = strangers(languages)
     if unnamed := _unnamed([texts[document] for document in left], [held[document] for document in left]):

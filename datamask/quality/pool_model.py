@@ -109,8 +109,8 @@ def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str 
 
 def _drawn_with(text: str, language: str | None) -> tuple[str, str]:
     """The language that is stated, or the script of most letters at the beginning."""
-    if language and language.lower() not in languages.NO_LANGUAGE:
-        return language, ""
+    if stated := languages.stated_language(language):
+        return stated, ""
     script = tables().script[np.frombuffer(text[:BEGINNING].encode("utf-32-le", "surrogatepass"), np.uint32)]
     counts = np.bincount(script[script > 0])
     return ("", tables().scripts[counts.argmax()]) if len(counts) else LATIN
