@@ -257,7 +257,7 @@ STAGES = {
             "rounds",
             "copies",
             ("index", "topics", "score", "signatures", "filter", "duplicates"),
-            settings=("filter.where", "quality.scorers", "quality.combine"),
+            settings=("filter.where", "filter.order", "quality.scorers", "quality.combine"),
             rounds=5,
             run="datamask.filter.copy_counts:count_copies",
             makes="copies",

@@ -133,7 +133,8 @@ def _key(ordered: Sequence[ShardFiles], config: Config, work: str) -> str:
         inputs.append([files.shard.name, files.shard.columns_key, *(output.key if output else None for output in made)])
     topics = [files.topics.key for files in ordered if files.topics and config.condition_reads_topics]
     requests = load_requests(work)
-    return STAGE.key(config, _quotas(config), inputs, *filter(None, (topics, requests and requests.digest)))
+    named = requests and [requests.digest, *(files.signatures.key for files in ordered if files.signatures)]
+    return STAGE.key(config, _quotas(config), inputs, *filter(None, (topics, named)))
 
 
 def _quotas(config: Config) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pytest
 from datamask import storage
 from datamask.config import COPY_COLUMNS, validate
 from datamask.errors import ConfigError
+from datamask.filter.copy_counts import _key
+from datamask.filter.forgotten import Entry, record_entries
 from datamask.run import curate
 from datamask.stages import recorded
 from tests.filter.test_stage import document, noisy
@@ -115,6 +118,18 @@ def test_groups_of_one_shard_each_count_the_same(made, monkeypatch):
     monkeypatch.setattr("datamask.filter.copy_counts.groups", lambda files: [(place,) for place in range(len(files))])
     monkeypatch.setattr("datamask.filter.copy_counts.PART_ROWS", 7)
     assert columns_of(run(folder, "apart", duplicates={"count": True})) == columns_of(release)
+
+
+def test_they_are_counted_again_where_what_they_are_counted_from_differs(made, tmp_path):
+    files, config, _ = recorded(str(made[0] / "out"))
+    signed = [replace(each, signatures=replace(each.signatures, key="other")) for each in files]
+    after = validate({**config.model_dump(mode="json"), "filter": {"order": "after"}})
+    work = str(tmp_path / "work")
+    key = _key(files, config, work)
+    assert _key(signed, config, work) == key  # they are read for what must be forgotten alone
+    assert _key(files, after, work) != key  # filters that come first leave fewer documents to count
+    record_entries(str(tmp_path), [Entry("texts", "a text that must be forgotten", "list", 1)])
+    assert _key(files, config, work) not in (key, _key(signed, config, work))
 
 
 def test_a_run_without_them_has_no_such_columns(made):
