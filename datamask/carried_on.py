@@ -12,7 +12,9 @@ from datamask.changes import Changes, check_gone, check_rows
 from datamask.config import Config
 from datamask.corpus.plan import Part, Plan, Shard, part_of
 from datamask.encoders import EncoderRef
-from datamask.errors import ConfigError
+from datamask.engine import Engine
+from datamask.errors import ConfigError, InputError
+from datamask.pipeline import STAGES
 from datamask.quality import QualityRef
 from datamask.release.release_folder import ReleaseFolder
 from datamask.run import Previous
@@ -52,6 +54,25 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
         parts.setdefault(source["shard"], []).append(part_of(source))
     inputs = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
     return Plan(tuple(Shard(name, tuple(parts[name]), inputs[name]) for name in sorted(inputs)))
+
+
+def plan_again(engine: Engine, settings: Config, out: str, last: ReleaseFolder | None) -> Plan:
+    """The plan of the input as it is now, whose files keep their place in the last release's shards.
+
+    :raises InputError: an input matches nothing; says where the last release names it.
+    """
+    before = plan_of(last.manifest()) if last else None
+    try:
+        return engine.run(STAGES["plan"], settings=settings.corpus, work=storage.join(out, "work"), previous=before)
+    except InputError as error:
+        if last is None or error.path not in last.settings()["corpus"]["input"]:
+            raise
+        raise InputError(
+            f"input {error.path!r} of release {last.version}, made in {last.made_in}, is not there; put it back, or "
+            f"say where it is now: datamask refresh --output {out} --input PATH",
+            path=error.path,
+            next=[f"datamask refresh --output {out} --input PATH"],
+        ) from error
 
 
 def previous_run(last: ReleaseFolder, settings: Config, work: str, changes: Changes, keep: bool = False) -> Previous:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.carried_on import plan_of, previous_run
+from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, change_settings, over_release, validate
 from datamask.corpus.read import corpus_schema
@@ -22,7 +22,6 @@ from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, Threads
-from datamask.pipeline import STAGES
 from datamask.release.holding import holds_forgotten, must_forget
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
@@ -48,15 +47,14 @@ def forget_lists(
         raise ConfigError("nothing is to be forgotten; give --urls, --domains, --ids or --texts")
     if not must_forget(out, last):
         return unchanged(last, f"release {last.version} holds nothing of what is named")
-    manifest, work = last.manifest(), storage.join(out, "work")
+    work = storage.join(out, "work")
     remedy = f"what to forget is recorded, and this makes the release: datamask refresh --output {out} --config FILE"
     settings = change_settings(validate(over_release(last.settings(), remedy=remedy)), run={"allow_loss": allow_loss})
     with engine(settings) as stages:
-        before = plan_of(manifest)
-        plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)
-        known = {shard.name for shard in before.shards}  # what is new is a refresh's
+        plan = plan_again(stages, settings, out, last)
+        known = {shard["shard"] for shard in last.manifest()["inputs"]}  # what is new is a refresh's
         plan = replace(plan, shards=tuple(shard for shard in plan.shards if shard.name in known))
-        changes = compare(manifest, plan, settings)
+        changes = compare(last.seen_from_here(), plan, settings)
         previous = previous_run(last, settings, work, changes, keep=not changes.changed)  # rows have other places there
         first = Run(stages, plan, out, previous)
         first.keep_to(["index", "signatures"])

@@ -36,10 +36,10 @@ from datamask.filter.filters import check_left
 from datamask.libraries import begin_drawing
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
-from datamask.release.manifest import read_manifest
 from datamask.release.publication import one_exporter, running
-from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version, present_folder
+from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, find_release, latest_version
 from datamask.run_numbers import numbers
+from datamask.seen_from import present_folder
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.metrics import pool_columns
 from datamask.selection.solvers import check_solver
@@ -170,7 +170,7 @@ class Run(Driver):
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
         kept = self.previous.keep  # a choice that was made with what was named then
-        self.named = read_manifest(kept.path).get("named", {}) if kept else named_content(config)
+        self.named = find_release(kept.path).seen_from_here().get("named", {}) if kept else named_content(config)
         forgets = forgotten.digest_of(out) is not None
         stages, reads = wanted(config, forgets), stage_reads(config, forgets)
         first = reads["prices" if "prices" in reads else "mask"]  # the choice leaves cores free for the others

@@ -10,6 +10,7 @@ from datamask import storage
 from datamask.config import Config, load_config, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
 from datamask.errors import ConfigError, InputError, one_line
+from datamask.seen_from import noted_folder, paths_seen_from, present_folder
 from datamask.storage import Output
 
 ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
@@ -115,9 +116,8 @@ def record(work: str, all_files: Sequence[ShardFiles], config: Config) -> None:
         for files in all_files
     ]
     plan = to_json(Plan(tuple(files.shard for files in all_files)))
-    storage.write_json(
-        storage.join(work, RECORD), {"config": config.model_dump(mode="json"), "plan": plan, "outputs": outputs}
-    )
+    made = {"config": config.model_dump(mode="json"), "plan": plan, "outputs": outputs}
+    storage.write_json(storage.join(work, RECORD), {**made, "folder": present_folder(work)})
 
 
 def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
@@ -141,7 +141,8 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
         shards = from_json(stored["plan"]).shards
         outputs = [_here(found, work) for found in stored["outputs"]]
         all_files = [ShardFiles(shard, **found) for shard, found in zip(shards, outputs, strict=True)]
-        config = validate(stored["config"], storage.join(work, RECORD))
+        settings = paths_seen_from(noted_folder(work, stored.get("folder")), stored["config"])
+        config = validate(settings, storage.join(work, RECORD))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{work}/{RECORD} cannot be read ({one_line(error)}); run `datamask curate` again to renew it"

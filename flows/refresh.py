@@ -11,11 +11,10 @@ from prefect.logging import get_run_logger
 from pydantic import Field
 
 from datamask import storage
-from datamask.carried_on import plan_of, previous_run
+from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, Solver, change_settings, over_release, validate
 from datamask.errors import ConfigError, InputError
-from datamask.pipeline import STAGES
 from datamask.release.holding import must_forget
 from datamask.release.publication import one_refresh, running
 from datamask.release.release_folder import find_release
@@ -55,12 +54,12 @@ def refresh(
         config: Settings to change, laid over the last release's key by key; None: none.
     """
     out = storage.output_folder(output)
+    work = storage.join(out, "work")
     with for_this_reader(), one_refresh(out), running(out):
         try:
             last = find_release(out)
         except InputError:
             last = None
-        manifest = last.manifest() if last else {}
         base = validate(over_release(last.settings(), config)) if last else config or Config()
         asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
         settings = change_settings(
@@ -70,18 +69,16 @@ def refresh(
             run={"allow_failed_shards": allow_failed_shards, "allow_loss": allow_loss},
         )
         with Stages(settings, out) as stages:
-            work = storage.join(out, "work")
             if not settings.corpus.input:
                 raise ConfigError(
                     f"{out} has no release whose input could be read again, and no input is given: set `input` of the "
                     "deployment refresh/refresh-nightly (prefect.yaml), or -p input='dumps/*.parquet'"
                 )
-            before = plan_of(manifest) if last else None
-            plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)
+            plan = plan_again(stages, settings, out, last)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")
                 return finished(Run(stages, plan, out).publish(), out)
-            changes = compare(manifest, plan, settings)
+            changes = compare(last.seen_from_here(), plan, settings)
             stages.artifacts.show_changes(changes.describe())
             if not changes and not must_forget(out, last):
                 return finished(unchanged(last, changes.describe()), out)

@@ -177,12 +177,6 @@ def _problem(match: FoundFile) -> str | None:
     return None
 
 
-def seen_from(folder: Path, given: str) -> str:
-    """The absolute path of a relative input that leads from a folder to something; any other input as it is given."""
-    path = os.path.normpath(f"{folder}/{given}")
-    return given if is_remote(given) or given.startswith(("/", "~")) or not any(_matches(path, False)) else path
-
-
 def reading_of(file: InputFile, found: Reading | None = None) -> Reading | None:
     """How the file is read, with the columns that its folders name.
 

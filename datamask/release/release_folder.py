@@ -8,7 +8,6 @@ no release: the manifest is written last.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.inputs import seen_from
 from datamask.corpus.plan import FailedFile
 from datamask.errors import DamagedFileError, DatamaskError, InputError, StorageError, one_line
 from datamask.release.manifest import read_manifest
 from datamask.release.merge import SCHEMAS
-from datamask.surroundings import shown
+from datamask.seen_from import NAMING, noted_folder, paths_seen_from, seen_from
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
@@ -150,7 +148,7 @@ class ReleaseFolder:
             raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
         with self.opened(f"decisions/{shard}.parquet") as (url, file):
             if file.schema_arrow not in SCHEMAS or file.metadata.num_rows != shards[shard]["rows"]:
-                raise DamagedFileError(f"{url} does not hold the decisions; see datamask verify {self.path}")
+                raise DamagedFileError(f"{url} does not hold the decisions; {self._remedy}")
             table = file.read(columns=columns)
             table.validate(full=True)
             return table
@@ -168,7 +166,12 @@ class ReleaseFolder:
         except DatamaskError:
             raise
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DamagedFileError(f"{url}: damaged ({one_line(error)}); see datamask verify {self.path}") from error
+            raise DamagedFileError(f"{url}: damaged ({one_line(error)}); {self._remedy}") from error
+
+    @property
+    def _remedy(self) -> str:
+        again = f"remove {self.path} and run `datamask curate` again, which leaves out what is to be forgotten"
+        return f"put a copy of it back, or {again}; datamask verify {self.path} names all that is damaged"
 
     def manifest(self) -> dict[str, Any]:
         """What manifest.json says; its names are checked (`manifest.read_manifest`). Not to be changed.
@@ -177,23 +180,23 @@ class ReleaseFolder:
         """
         return read_manifest(self.path)
 
+    def seen_from_here(self) -> dict[str, Any]:
+        """The manifest, with the relative paths that its settings name as they led from where the release was made."""
+        manifest, found = self.manifest(), dict[str, str]()
+        for name, content in manifest.get("named", {}).items():
+            setting, _, path = name.partition(": ")
+            found[f"{setting}: {seen_from(self.made_in, path)}" if setting in NAMING else name] = content
+        named = {"named": found} if "named" in manifest else {}  # older releases do not say
+        return {**manifest, **named, "settings": paths_seen_from(self.made_in, manifest["settings"])}
+
     def settings(self) -> dict[str, Any]:
-        """The manifest's settings, their relative inputs as they led from the folder where the release was made."""
-        manifest: Mapping[str, Any] = self.manifest()
-        settings, folder = manifest["settings"], manifest.get("folder")
-        made_in = Path(storage.filesystem(self.path)[1], "../..", folder or "").resolve()
-        if folder is None or made_in == Path.cwd():  # None: an older release
-            return settings
-        corpus = settings["corpus"]
-        return {**settings, "corpus": {**corpus, "input": [seen_from(made_in, given) for given in corpus["input"]]}}
+        """The manifest's settings, as `seen_from_here`."""
+        return dict(self.seen_from_here()["settings"])
 
-
-def present_folder(out: str) -> str:
-    """The folder that relative paths lead from, as a manifest names it: from a local output folder, else absolute."""
-    here = Path.cwd()
-    if storage.is_remote(out):
-        return shown(str(here))
-    return shown(os.path.relpath(here, Path(storage.filesystem(out)[1]).resolve()))
+    @property
+    def made_in(self) -> Path:
+        """The folder where the release was made."""
+        return noted_folder(f"{self.path}/../..", self.manifest().get("folder"))
 
 
 # ---------------------------------------------------------------- versions

@@ -19,7 +19,7 @@ import datamask
 from datamask import run
 from datamask.config import validate
 from datamask.engine import Threads
-from datamask.errors import ConfigError, InputError
+from datamask.errors import ConfigError, DamagedFileError, InputError
 from datamask.forgetting import forget_lists
 from datamask.release.explain import explain
 from datamask.release.housekeeping import remove, roll_back, unneeded
@@ -296,3 +296,14 @@ def test_after_a_rollback_the_advice_of_verify_helps(tmp_path):
     assert "message" not in forget(out)
     assert find_release(str(out)).version == last and not any(map(is_bad, chosen_of(out)))
     assert "holds nothing of what is named" in forget(out)["message"]
+
+
+def test_a_damaged_release_is_told_with_what_to_do_and_that_helps(tmp_path):
+    out = curated(tmp_path, shards=1)
+    release = Path(find_release(str(out)).path)
+    (release / "decisions" / "s0.parquet").write_bytes(b"damaged")
+    with pytest.raises(DamagedFileError, match=f"remove {release} and run `datamask curate` again"):
+        forget(out, domains=["bad.example"])
+    shutil.rmtree(release)
+    curate(tmp_path / "in", out)
+    assert not any(map(is_bad, chosen_of(out))) and verify(find_release(str(out))).problems == []

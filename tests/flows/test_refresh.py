@@ -15,6 +15,7 @@ from datamask.corpus.plan import Part, Plan, Shard
 from datamask.errors import IncompleteError
 from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
+from datamask.stages import recorded
 from tests.flows.conftest import SMALL, write_shard
 from tests.flows.test_curate import stage, work_done
 
@@ -195,6 +196,41 @@ def test_a_relative_input_is_found_from_another_folder(refresh, curate, tmp_path
     first.rename(moved)
     assert refresh(moved / "out")["documents"]["read"] == 120
     assert find_release(str(moved / "out")).settings()["corpus"]["input"] == [str(moved / "corpus")]
+
+
+def test_relative_paths_of_settings_are_found_from_another_folder(refresh, curate, tmp_path, monkeypatch):
+    first, elsewhere = tmp_path / "first", tmp_path / "elsewhere"
+    texts = pq.read_table(write_shard(first / "corpus", 0))["text"].to_pylist()
+    elsewhere.mkdir()
+    for folder, chosen in ((first, texts[:9]), (elsewhere, texts[9:20])):
+        (folder / "target.txt").write_text("\n\n".join(chosen))
+        (folder / "items.txt").write_text(chosen[0])
+    monkeypatch.chdir(first)
+    given = ["--set", "select.target=['tar*.txt']", "--set", "filter.decontaminate=[items.txt]"]
+    curate("corpus", "out", *given)
+    monkeypatch.chdir(elsewhere)
+    assert not refresh("../first/out")["new"]
+    assert recorded("../first/out")[1].select.target == [str(first / "tar*.txt")]
+    write_shard(first / "corpus", 1)
+    assert refresh("../first/out")["changed_settings"] == []
+    manifest = find_release("../first/out").manifest()
+    assert manifest["settings"]["filter"]["decontaminate"] == [str(first / "items.txt")]
+    assert f"select.target: {first}/target.txt" in manifest["named"]
+    assert not refresh("../first/out")["new"]
+
+
+def test_an_input_that_is_gone_is_told_with_the_release_that_names_it(call, curate, tmp_path, monkeypatch):
+    (first := tmp_path / "first").mkdir()
+    write_shard(first / "corpus", 0)
+    monkeypatch.chdir(first)
+    curate("corpus", "out")
+    monkeypatch.chdir(tmp_path)
+    (first / "corpus").rename("away")
+    status, _, err = call("refresh", "--output", "first/out", small=False)
+    assert status == 3
+    assert "input 'corpus' of release 0001-" in err and f"made in {first}, is not there" in err
+    assert "datamask refresh --output first/out --input PATH" in err
+    assert call("refresh", "--output", "first/out", "--input", "away", small=False)[0] == 0
 
 
 @pytest.mark.slow
