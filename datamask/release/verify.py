@@ -24,7 +24,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import validate
@@ -69,8 +68,7 @@ def verify(release: ReleaseFolder, against: Sequence[str] = (), digest: str | No
     manifest = _check_manifest(release, found, digest)
     if manifest is None:
         return found
-    readable = _check_files(release, manifest, found)
-    schemas = _check_keys(release, manifest, readable, found)
+    schemas = _check_keys(manifest, _check_files(release, manifest, found), found)
     data = _check_columns(manifest, {p: schema for p, schema in schemas.items() if p.startswith("data/")}, found)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         _check_rows(release, manifest, data, schemas, connection, found)
@@ -138,8 +136,8 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
 # ---------------------------------------------------------------- files
 
 
-def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified) -> list[str]:
-    """Problems of files; those that are as the manifest says."""
+def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified) -> dict[str, pa.Schema]:
+    """Problems of files; the schemas of the parquet files that are as the manifest says."""
     there = storage.file_sizes(release.path)
     listed = {item["path"]: item for item in manifest["files"]}
     if len(listed) < len(manifest["files"]):
@@ -147,50 +145,40 @@ def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verifi
     found.problems += [f"{path} is missing" for path in sorted(listed.keys() - there.keys())]
     found.problems += [printable(f"{path} was added") for path in sorted(there.keys() - listed.keys() - {MANIFEST})]
 
+    schemas: dict[str, pa.Schema] = {}
+
     def check(path: str) -> str | None:
-        item, url = listed[path], storage.join(release.path, path)
+        item, url, rows = listed[path], storage.join(release.path, path), None
         digest = storage.sha256(url)
         if there[path] != item["bytes"]:
             return f"{path} has {there[path]} bytes, not {item['bytes']}"
         if digest != item["sha256"]:
             return f"{path} has changed: its sha256 is {digest}, not {item['sha256']}"
-        with storage.open_input(url) as file:
+        if path.endswith(".parquet"):
             try:
-                rows = pq.read_metadata(file).num_rows if path.endswith(".parquet") else None
-            except (pa.ArrowException, OSError) as error:
+                with storage.open_parquet(url) as file:
+                    rows, schemas[path] = file.metadata.num_rows, file.schema_arrow
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 return f"{path} is no parquet file ({one_line(error)})"
         if rows != item.get("rows"):
+            schemas.pop(path, None)
             return f"{path} has {rows} rows, not {item.get('rows')}"
         return None
 
-    good = []
     names = sorted(listed.keys() & there.keys())
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         for path, problem in zip(names, pool.map(check, names), strict=True):
             found.files += 1
             found.bytes += listed[path]["bytes"]
-            if problem:
-                found.problems.append(problem)
-            else:
-                good.append(path)
-    return good
+            found.problems += [problem] if problem else []
+    return {path: schemas[path] for path in names if path in schemas}
 
 
-def _check_keys(
-    release: ReleaseFolder, manifest: dict[str, Any], files: Sequence[str], found: Verified
-) -> dict[str, pa.Schema]:
-    """Problems of the key that every parquet file carries since format 2; the schemas of those that can be read."""
+def _check_keys(manifest: dict[str, Any], files: Mapping[str, pa.Schema], found: Verified) -> dict[str, pa.Schema]:
+    """Problems of the key that every parquet file carries since format 2; the schemas with each column once."""
     schemas = {}
-    for path in files:
-        if not path.endswith(".parquet"):
-            continue
-        try:
-            with storage.open_parquet(storage.join(release.path, path)) as file:
-                schema = file.schema_arrow
-                carried = (schema.metadata or {}).get(KEY_METADATA, b"").decode("utf-8", "replace")
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            found.problems.append(f"{path} cannot be read as parquet ({one_line(error)})")
-            continue
+    for path, schema in files.items():
+        carried = (schema.metadata or {}).get(KEY_METADATA, b"").decode("utf-8", "replace")
         if len(set(schema.names)) < len(schema.names):
             found.problems.append(f"{path} has a column twice")
             continue
