@@ -307,10 +307,11 @@ class _Peak:
 
 
 def _show(found: Costs) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from datamask.console import new_console
+
+    console = new_console()
     numbers = found.as_json()
     console.print(
         f"{several(found.documents, 'document')} in {several(found.files, 'file')}, "

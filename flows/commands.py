@@ -217,7 +217,7 @@ def run_flow(
     began = cli.began or time.monotonic()
     server = None if plain else begin_server()
     SILENCE.doing(f"is starting: {'' if plain else STARTING}the libraries of the first stages")
-    from rich.console import Console
+    from datamask.console import new_console
 
     if not plain:
         load_prefect()
@@ -237,7 +237,7 @@ def run_flow(
     if as_json:
         print(surroundings.escaped(found))
     elif "release" in found:
-        summary(found, Console(highlight=False))
+        summary(found, new_console())
         say(found)
     else:
         print(found["message"])

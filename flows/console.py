@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from datamask.console import new_console
 from datamask.errors import several, some
 from datamask.progress import Board, StageProgress
 from datamask.records import dumped, record
@@ -161,7 +162,7 @@ def _state(line: StageProgress) -> str:
 def summary_text(found: Mapping[str, Any]) -> str:
     """The summary for a log, which has the warnings as records of their own."""
     text = StringIO()
-    summary({**found, "warnings": (), "drift": ()}, Console(file=text, width=LOG_COLUMNS, highlight=False))
+    summary({**found, "warnings": (), "drift": ()}, new_console(file=text, width=LOG_COLUMNS))
     return text.getvalue().rstrip()
 
 
@@ -178,7 +179,7 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         if reasons:
             console.print(f"{what}: {reasons}", soft_wrap=True)
     for line in filter(None, (certificate_line(found), personal_line(found))):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     show_warnings(found, console)
     for shift in found.get("drift", ()):
         console.print(Text("drift: ", style="bold yellow") + Text(shift["text"]), soft_wrap=True)
@@ -194,16 +195,16 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     for how in sorted({file["how"] for file in found["read_as"]}):
         names = [file["path"].rsplit("/", 1)[-1] for file in found["read_as"] if file["how"] == how]
         line = f"read as {how}: {several(len(names), 'file')} ({some(names, READ)})"
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     for column in found["restated"]:
         line = f"column {column['name']}: {column['from']} in the corpus, written as {column['type']}"
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
     for file in found["failed"]:
-        console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
+        console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
     console.print(f"report:  {found['report']}", soft_wrap=True)
     if told := found.get("meanwhile"):
-        console.print(f"latest:  {told}", soft_wrap=True, markup=False)
+        console.print(f"latest:  {told}", soft_wrap=True)
 
 
 def show_warnings(found: Mapping[str, Any], console: Console) -> None:
@@ -226,4 +227,4 @@ def _show_unread(console: Console, skipped: Sequence[Mapping[str, str]]) -> None
         reasons.setdefault(reason, []).append(file["path"].rsplit("/", 1)[-1])
     for reason, names in reasons.items():
         line = f"skipped {several(len(names), 'file')}, {reason}: {some(names, SKIPPED)}"
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)

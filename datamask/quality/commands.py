@@ -51,8 +51,9 @@ def fit_quality(
     if as_json:
         print(json.dumps(described, sort_keys=True))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from datamask.console import new_console
 
     measure = next(iter(described["agreement"].values()))["measure"]
     split = f"groups of {described['group']} kept apart" if described["group"] else "documents split at random"
@@ -61,13 +62,10 @@ def fit_quality(
     for name, found in described["agreement"].items():
         folds = found["folds"] or [float("nan")]
         table.add_row(name, f"{found['pooled']:.3f}", f"{min(folds):.3f}", f"{max(folds):.3f}")
-    console = Console()
+    console = new_console()
     console.print(table)
-    console.print(
-        f"Probe: {output}\nUse it: --set 'quality.scorers=[{{kind: probe, model: {output}}}]'",
-        markup=False,
-        soft_wrap=True,
-    )
+    used = f"Use it: --set 'quality.scorers=[{{kind: probe, model: {output}}}]'"
+    console.print(f"Probe: {output}\n{used}", soft_wrap=True)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def marked(parts: Parts, before: str = "", after: str = "") -> Any:
 
 def console(width: int) -> Console:
     """The terminal, or lines of this width where there is none."""
-    from rich.console import Console as RichConsole
+    from datamask.console import new_console
 
-    screen = RichConsole(highlight=False)
-    return screen if screen.is_terminal else RichConsole(highlight=False, width=width)
+    screen = new_console()
+    return screen if screen.is_terminal else new_console(width=width)

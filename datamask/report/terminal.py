@@ -10,14 +10,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from datamask.console import new_console
 from datamask.report import page
 from datamask.report.findings import OURS, Findings
 from datamask.report.sections import make_sections
 
 
-def new_console() -> Console:
+def wide_console() -> Console:
     """Prints to stdout, as wide as the terminal, or 160 columns where there is none."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    return new_console(width=None if sys.stdout.isatty() else 160)
 
 
 def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], mark: str | None = None) -> None:
@@ -32,7 +33,7 @@ def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
 
 def show_report(findings: Findings, path: str) -> None:
     """The page's lead and first tables."""
-    console = new_console()
+    console = wide_console()
     console.print(page.lead(findings), soft_wrap=True)
     for section in make_sections(findings):
         tables = [block for block in section.blocks if block["kind"] == "table"]

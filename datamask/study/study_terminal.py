@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from datamask.report.formatting import Table
-from datamask.report.terminal import new_console, print_table
+from datamask.report.terminal import print_table, wide_console
 from datamask.study import arms, front, worth_page
 from datamask.study import judge_page as page
 from datamask.study.ablation import Ablation
@@ -19,7 +19,7 @@ from datamask.study.worth import Worth
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
     """What was judged, the verdicts as sentences, then the tables."""
-    console = new_console()
+    console = wide_console()
     console.print(page.lead(found), soft_wrap=True)
     console.print()
     for place, verdict in enumerate(found.verdicts, 1):
@@ -33,7 +33,7 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
     """Prints a sweep's table, the path of its page and the λ that was picked."""
-    console = new_console()
+    console = wide_console()
     head, rows = front.front_rows(found)
     print_table(console, head, rows, f"{found.chosen:.2f}")
     console.print(f"{len(found.points)} λ in {found.seconds:.1f} s; page: {paths['page']}", soft_wrap=True)
@@ -44,14 +44,14 @@ def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, con
 
 def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
     """Prints an ablation's lead, its tables and the path of its page."""
-    console = new_console()
+    console = wide_console()
     console.print(arms.lead(found), soft_wrap=True)
     _show_tables(console, arms.tables(found), paths)
 
 
 def show_worth(found: Worth, paths: Mapping[str, str]) -> None:
     """Prints the finding, its tables and, where it was kept, the path of its page."""
-    console = new_console()
+    console = wide_console()
     console.print(worth_page.lead(found), soft_wrap=True)
     _show_tables(console, worth_page.tables(found), paths)
 

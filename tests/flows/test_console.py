@@ -2,6 +2,7 @@
 
 import gc
 import io
+import sys
 import time
 import weakref
 from types import SimpleNamespace
@@ -12,8 +13,10 @@ from rich.console import Console
 from datamask import times
 from datamask.corpus.plan import Part, Plan, Shard
 from datamask.progress import Board, StageProgress
+from datamask.release.printing import WIDE, console
+from datamask.report.terminal import print_table, wide_console
 from flows.commands import let_go
-from flows.console import SHOWN, Display, summary
+from flows.console import SHOWN, Display, summary, summary_text
 
 FOUND = {
     "release": "out/releases/0001-ab",
@@ -73,6 +76,15 @@ def test_files_that_were_not_read_are_told_by_reason():
     text = shown(skipped=skipped)
     assert "skipped 7 files, not a format datamask reads: 0.pdf, 1.pdf, 2.pdf, 3.pdf, 4.pdf, …\n" in text
     assert "skipped 1 file, read under another name: b.jsonl\n" in text
+
+
+def test_paths_and_names_are_shown_as_they_are_written(monkeypatch):
+    odd = "out/[a] :car: [/b]"
+    assert f"dataset: {odd}" in summary_text({**FOUND, "release": odd})
+    for new in (wide_console, lambda: console(WIDE)):
+        monkeypatch.setattr(sys, "stdout", printed := io.StringIO())
+        print_table(new(), ["source", odd], [[odd, "1"]])
+        assert printed.getvalue().count(odd) == 2
 
 
 def test_drift_is_told():
