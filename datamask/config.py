@@ -1,6 +1,6 @@
 """Every setting, validated, in one place. Sections follow the stages; names are the published ones where there is one.
 
-config = load("my.yaml", overrides=["select.lamb=0.7"])
+config = load_config("my.yaml", overrides=["select.lamb=0.7"])
 print(to_yaml(config))          # the complete file, a comment per setting
 """
 

@@ -1,15 +1,15 @@
 """How much of a long piece of work is done, told from inside it to whoever runs it, who need not be there.
 
-with heard(show):                   # whoever runs it: show(share) is called with a share that grows from 0 to 1
+with hear_shares(show):             # whoever runs it: show(share) is called with a share that grows from 0 to 1
     solve()
 
 def solve():                        # the work itself, in parts of the share of the time that they usually take
-    with part(0.0, 0.3):
+    with share_part(0.0, 0.3):
         calibrate()
-    with part(0.3, 1.0):
+    with share_part(0.3, 1.0):
         for step in range(steps):
             ...
-            tell((step + 1) / steps)
+            tell_share((step + 1) / steps)
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class _Reader:
         return []
 
     def _restored(self, row: list[str], lines: list[str]) -> list[str]:
-        """The fields with the bytes that _lines replaced; outside quotation marks a backslash is one."""
+        """The fields with the bytes that `_without_marks` replaced; outside quotation marks a backslash is one."""
         if not any(_MARKED.search(field) for field in row):
             return row
         whole = "".join(lines)

@@ -1,8 +1,8 @@
 """What must be forgotten: lists of addresses, domains, ids and texts, kept in `<out>/forgotten/`, and what they name.
 
-    record(out, read_list("opt-out.csv", "domains"))        # a file of the record; the same list twice is one
-    requests = load_requests(work)                          # None: nothing is to be forgotten
-    requests.match(table)                                   # (n,) int64: the entry that names each document, or -1
+    record_entries(out, read_list("opt-out.csv", "domains"))   # a file of the record; the same list twice is one
+    requests = load_requests(work)                             # None: nothing is to be forgotten
+    requests.match(table)                                      # (n,) int64: the entry that names each document, or -1
 
 Texts are kept as hashes and samples of their shingles, never as texts.
 """

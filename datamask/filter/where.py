@@ -1,6 +1,6 @@
 """The user's condition: one SQL expression over a document's columns and scores that reads nothing else.
 
-    condition = check("token_count > 50 and url not like '%spam%'", schema)
+    condition = check_expression("token_count > 50 and url not like '%spam%'", schema)
     kept = condition.keeps(connection, table)      # bool array, one value a row
 
 DuckDB parses it; the parse tree is checked node by node against what is allowed (no subqueries, no table, window or

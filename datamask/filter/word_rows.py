@@ -1,6 +1,6 @@
 """Words in a row: which texts hold 13 words in a row of others, whatever lies between the words and in whatever case.
 
-    rows = Rows(texts)                                        # what is looked for
+    rows = WordRows(texts)                                    # what is looked for
     for single, _, document, count in hashed_words(pool):     # datamask.text.ngrams
         gram, at = rows.find(single, document)                # in which word of the block which row begins
         rows.text[rows.starts[gram]]                          # the first text that has it
