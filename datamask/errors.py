@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -149,24 +149,36 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
-def disk_full(error: BaseException | None) -> str | None:
+def causes(error: BaseException | None, handled: bool = False) -> Iterator[BaseException]:
+    """An error, what groups of errors hold, and what each was raised from, each once.
+
+    :param handled: and what each was raised in the handling of, which need not be its cause.
+    """
+    todo, seen = [error], set()
+    while todo:
+        error = todo.pop()
+        if error is not None and id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            todo += [error.__context__ if handled else None, error.__cause__]
+            todo += reversed(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
+
+
+def disk_full(error: BaseException) -> str | None:
     """What to tell of an error that says in any way that nothing more can be written, or that its cause says so.
 
     Libraries hide the errno: DuckDB, tokenizers and safetensors have it in the words of their own exceptions alone.
     """
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        number = getattr(error, "errno", None)
-        text = str(error)
+    for cause in causes(error, handled=True):
+        number = getattr(cause, "errno", None)
+        text = str(cause)
         for known, remedy in FULL.items():
             if number == known or os.strerror(known) in text or f"os error {known})" in text:
-                if isinstance(error, StorageError):
+                if isinstance(cause, StorageError):
                     return text
-                name = getattr(error, "filename", None)
+                name = getattr(cause, "filename", None)
                 where = f": {name}" if name else ""
                 return f"{os.strerror(known)}{where}; {remedy}"
-        error = error.__cause__ or error.__context__
     return None
 
 

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from datamask.errors import MachineError, one_line
+from datamask.errors import MachineError, causes, one_line
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -194,26 +194,23 @@ def _seeded(place: Path, installed: Path) -> Path:
 # ---------------------------------------------------------------- errors
 
 
-def machines_fault(error: BaseException | None) -> MachineError | None:
+def machines_fault(error: BaseException) -> MachineError | None:
     """The message for an error that a library made of something on this machine; None: it has another cause."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        text = one_line(error)
-        if isinstance(error, ImportError):
-            own = (error.name or "").partition(".")[0] in ("datamask", "flows", "tasks")
+    for cause in causes(error):
+        text = one_line(cause)
+        if isinstance(cause, ImportError):
+            own = (cause.name or "").partition(".")[0] in ("datamask", "flows", "tasks")
             what = "datamask is not whole" if own else "a library cannot be loaded"
             return MachineError(f"{what} ({text}); install datamask again: pip install --force-reinstall …")
-        if isinstance(error, RuntimeError) and "home directory" in text:
+        if isinstance(cause, RuntimeError) and "home directory" in text:
             return MachineError(f"{text}; set HOME to a folder that can be written")
-        if isinstance(error, KeyError) and "uid not found" in text:
+        if isinstance(cause, KeyError) and "uid not found" in text:
             return MachineError(f"this user id has no name on this machine ({text}); set LOGNAME to one")
-        if isinstance(error, UnicodeEncodeError) and error.encoding.replace("-", "").lower() not in ("utf8", "utf16"):
-            return MachineError(f"this machine's encoding is {error.encoding} ({text}); set PYTHONUTF8=1")
-        if type(error).__module__.partition(".")[0] in ("ssl", "httpx", "httpcore", "socksio"):
-            what = f"the network, or what this machine sets for it, failed ({type(error).__name__}: {text})"
+        if isinstance(cause, UnicodeEncodeError) and cause.encoding.replace("-", "").lower() not in ("utf8", "utf16"):
+            return MachineError(f"this machine's encoding is {cause.encoding} ({text}); set PYTHONUTF8=1")
+        if type(cause).__module__.partition(".")[0] in ("ssl", "httpx", "httpcore", "socksio"):
+            what = f"the network, or what this machine sets for it, failed ({type(cause).__name__}: {text})"
             return MachineError(f"{what}; look at HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE")
-        if type(error).__module__ == "sqlite3":
+        if type(cause).__module__ == "sqlite3":
             return MachineError(f"Prefect's database in {os.environ.get('PREFECT_HOME', '~/.prefect')} failed: {text}")
-        error = error.__cause__
     return None

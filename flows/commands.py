@@ -21,7 +21,7 @@ from datamask.checks import check_devices, check_footers, check_heads, check_pac
 from datamask.corpus import sample_corpus
 from datamask.corpus.belonging import outside_releases
 from datamask.corpus.inputs import find_inputs
-from datamask.errors import ConfigError, InputError, several
+from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
 from datamask.libraries import begin_drawing
 from datamask.release.release_folder import find_release
@@ -257,18 +257,14 @@ def begin_server() -> Server | None:
     return Server.begin()
 
 
-def let_go(error: BaseException | None) -> None:
+def let_go(error: BaseException) -> None:
     """Empties the frames of an error's trace and of those it came from.
 
     Prefect keeps the last state of a run, with its error, to the end of the process; the frames would keep open what
     the failed code had open (a DuckDB connection tells of it at exit, in 45 lines).
     """
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
-        let_go(error.__cause__)
-        error = error.__context__
+    for cause in causes(error, handled=True):
+        traceback.clear_frames(cause.__traceback__)
 
 
 def quiet_prefect() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
-from datamask.errors import DatamaskError, ServerGoneError, StorageError, one_line
+from datamask.errors import DatamaskError, ServerGoneError, StorageError, causes, one_line
 from datamask.interrupts import CONTINUES
 from flows.prefect_settings import URL, api_url
 
@@ -20,7 +19,7 @@ def trouble(error: BaseException) -> StorageError | None:
     url, place = api_url() or ("", "")
     given = "" if os.environ.get(URL) else f" ({URL} of {place})"
     server = f"the Prefect server at {url}{given}" if url else "Prefect's throw-away server"
-    for cause in _chain(error):
+    for cause in causes(error):
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if status in (401, 403):
             return StorageError(f"{server} refused ({status}); set PREFECT_API_AUTH_STRING to its password")
@@ -30,7 +29,8 @@ def trouble(error: BaseException) -> StorageError | None:
         if str(cause).startswith("Failed to reach API"):  # Prefect's, where a flow run begins
             return StorageError(f"{server} does not answer; {STARTS.format(URL) if url else CONTINUES}")
         if "ephemeral Prefect API server" in str(cause):
-            return StorageError(f"{server} did not start; look at {_home()}, or start one: make server")
+            home = os.environ.get("PREFECT_HOME", "~/.prefect")
+            return StorageError(f"{server} did not start; look at {home}, or start one: make server")
         if _of_a_client(cause) or _not_connected(cause):
             return ServerGoneError(f"{server} does not answer any more ({one_line(cause)}); {CONTINUES}")
     return None
@@ -41,7 +41,7 @@ def by_the_server(error: BaseException | None) -> bool:
     from prefect.settings import PREFECT_API_URL
 
     url = PREFECT_API_URL.value()
-    return bool(url) and any(_asked(cause).startswith(str(url)) for cause in _chain(error))
+    return bool(url) and any(_asked(cause).startswith(str(url)) for cause in causes(error))
 
 
 def stop_trying() -> None:
@@ -62,18 +62,6 @@ def _asked(error: BaseException) -> str:
         return ""
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, what it was raised from, and what groups of errors hold."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            for inner in error.exceptions:
-                yield from _chain(inner)
-        error = error.__cause__
-
-
 def _of_a_client(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] in LIBRARIES for kind in type(error).__mro__)
 
@@ -83,7 +71,3 @@ def _not_connected(error: BaseException) -> bool:
     return isinstance(error, ConnectionRefusedError) or (
         isinstance(error, OSError) and "Connect call failed" in str(error)
     )
-
-
-def _home() -> str:
-    return os.environ.get("PREFECT_HOME", "~/.prefect")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from datamask.errors import MissingExtraError, ModelError, out_of_memory
+from datamask.errors import MissingExtraError, ModelError, causes, out_of_memory
 
 T = TypeVar("T")
 
@@ -125,21 +125,14 @@ def _explain(what: str, name: str, revision: str | None, error: Exception) -> st
     return f"{what} {name}{at} cannot be loaded ({type(error).__name__}: {text[:300]})"
 
 
-def missing(error: BaseException | None) -> bool:
+def missing(error: BaseException) -> bool:
     """True when `error` or one of its causes says that a file or repository could not be had."""
     import httpx
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    kinds = (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        httpx.HTTPError,
-        FileNotFoundError,
-        ConnectionError,
+    of_the_hub = HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    kinds = *of_the_hub, httpx.HTTPError, FileNotFoundError, ConnectionError
+    return any(
+        isinstance(cause, kinds) or (isinstance(cause, OSError) and "huggingface" in str(cause))
+        for cause in causes(error, handled=True)
     )
-    while error is not None:
-        if isinstance(error, kinds) or (isinstance(error, OSError) and "huggingface" in str(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
