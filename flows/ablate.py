@@ -15,11 +15,12 @@ from datamask.study import arms
 from datamask.study.ablation import ablate as compare_all
 from datamask.study.targets import read_targets
 from flows.artifacts import show_ablation
+from flows.ended import ENDED
 from flows.hints import for_this_reader, split_paths
 from tasks.stage import STAGE
 
 
-@flow(name="ablate", flow_run_name="ablate {output}")
+@flow(name="ablate", flow_run_name="ablate {output}", **ENDED)
 def ablate(
     output: str = "out/curated",
     seeds: Annotated[int, Field(ge=1)] = 3,

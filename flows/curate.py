@@ -18,11 +18,12 @@ from datamask.run import Run
 from datamask.run_numbers import warning_sentences
 from flows import artifacts
 from flows.console import summary_text
+from flows.ended import ENDED
 from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
 
-@flow(name="curate", flow_run_name="curate → {output}")
+@flow(name="curate", flow_run_name="curate → {output}", **ENDED)
 def curate(
     input: str = "",
     output: str = "out/curated",

@@ -22,11 +22,12 @@ from datamask.release.shift import shifts
 from datamask.run import Run
 from datamask.run_numbers import unchanged
 from flows.curate import finished
+from flows.ended import ENDED
 from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
 
-@flow(name="refresh", flow_run_name="refresh {output}")
+@flow(name="refresh", flow_run_name="refresh {output}", **ENDED)
 def refresh(
     input: str = "",
     output: str = "out/curated",
