@@ -105,15 +105,15 @@ class Embedded:
         compared = np.sort(generator.permutation(rows)[:COMPARED])
         features = self.features[compared]
         asked = np.sort(generator.permutation(len(compared))[:NEIGHBOUR_QUERIES])
-        nearest = statistics.nearest_similarity(features, asked) if self.embedded else np.full(1, np.nan)
+        nearest = statistics.nearest_similarity(features, asked) if self.embedded else None
         tokens = self.tokens
         found: dict[str, Any] = {
             "documents": len(rows),
             "tokens": int(tokens[copies].sum()),
             "mean_quality": float(self.quality[copies].mean(dtype=np.float64)) if len(rows) else float("nan"),
             "scores": {name: float(values[copies].mean(dtype=np.float64)) for name, values in self.scores.items()},
-            "vendi": statistics.vendi_score(features) if self.embedded else float("nan"),
-            "near_duplicates": statistics.near_duplicate_share(nearest) if self.embedded else float("nan"),
+            "vendi": statistics.vendi_score(features) if self.embedded else None,
+            "near_duplicates": None if nearest is None else statistics.near_duplicate_share(nearest),
             "length_ratio": statistics.length_ratio(tokens[copies], tokens),
         }
         if columns:

@@ -44,8 +44,8 @@ class Point:
     quality: float
     diversity: float
     mean_quality: float
-    vendi: float
-    near_duplicates: float
+    vendi: float | None  # None: there are no vectors
+    near_duplicates: float | None
     length_ratio: float
     documents: int
     steps: int

@@ -47,6 +47,18 @@ def test_coverage_of_words_is_swept_with_the_texts(tmp_path: Path) -> None:
         assert point.upper_bound is not None and point.upper_bound >= cold.objective - 1e-9
 
 
+def test_without_vectors_what_is_measured_by_them_is_told_as_unknown(
+    swept: tuple[Embedded, Sweep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded, front = swept
+    monkeypatch.setattr(Embedded, "embedded", False)
+    measured = embedded.measure(np.arange(len(embedded.tokens)) < 9)
+    known = {name: measured[name] for name in ("vendi", "near_duplicates")}
+    without = replace(front, points=tuple(replace(point, **known) for point in front.points))
+    assert front_page.front_rows(without)[1][0][7:9] == ["–", "–"]
+    json.dumps(without.as_json(), allow_nan=False)
+
+
 def test_a_record_is_found_from_every_place_a_user_names(tmp_path: Path) -> None:
     all_files, config, _ = corpus(tmp_path)
     record(str(tmp_path / "work"), all_files, config)
