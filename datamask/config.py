@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from datamask import extensions
 from datamask.errors import ConfigError, nearest
@@ -858,6 +858,9 @@ def _require(kind: extensions.Kind, name: str, also: Sequence[str] = ()) -> None
 def _parse(text: str, source: str) -> Any:
     try:
         return YAML(typ="safe").load(text)
+    except MarkedYAMLError as error:
+        at = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+        raise ConfigError(f"{source}: not valid YAML at {at}: {error.problem}") from error
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())[:300]}") from error
 

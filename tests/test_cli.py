@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from datamask import cli
-from datamask.errors import InputError, StorageError
+from datamask.config import load_config
+from datamask.errors import ConfigError, InputError, StorageError
 
 
 def call(capsys, *arguments):
@@ -49,6 +50,21 @@ def test_config_prints_yaml_that_loads_again(capsys, tmp_path):
     again = call(capsys, "config", "--config", str(tmp_path / "my.yaml"))
     assert (status, again[1]) == (0, out)
     assert "lamb: 0.7" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("select:\n  lamb: 0.3\n  lamb: 0.4\n", 'at line 3, column 3: found duplicate key "lamb"'),
+        ("select:\n\tlamb: 0.3\n", "at line 2, column 1: found character that cannot start any token"),
+    ],
+)
+def test_what_is_no_yaml_is_told_by_its_place(tmp_path, text, said):
+    (path := tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(ConfigError) as told:
+        load_config(path)
+    assert f"{path}: not valid YAML {said}" in str(told.value)
+    assert "http" not in str(told.value) and "<unicode string>" not in str(told.value)
 
 
 def test_config_says_what_every_setting_means(capsys):
