@@ -584,8 +584,8 @@ def find_or_write(
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Floats get neither dictionary nor statistics: hardly a value comes twice, and nobody asks for their bounds."""
-    kinds = {field.name: getattr(field.type, "value_type", field.type) for field in schema}
-    others = [name for name in leaves(schema) if not pa.types.is_floating(kinds[name.split(".")[0]])]
+    kept = [field for field in schema if not pa.types.is_floating(getattr(field.type, "value_type", field.type))]
+    others = leaves(pa.schema(kept))
     return pq.ParquetWriter(
         path, schema, compression="zstd", write_page_checksum=True, use_dictionary=others, write_statistics=others
     )

@@ -74,6 +74,18 @@ def test_bytes_do_not_depend_on_how_the_rows_arrive(tmp_path: Path) -> None:
     assert whole.rows == pieces.rows == 2500 and pq.ParquetFile(whole.path).metadata.num_row_groups == 3
 
 
+def test_a_columns_name_may_have_dots(tmp_path: Path) -> None:
+    table = pa.table(
+        {"meta.url": ["a", "b"], "meta.score": [0.5, 1.5], "meta": [{"by": 1.5}, {"by": 2.5}], ".": [1, 2]}
+    )
+    path = tmp_path / "dots.parquet"
+    storage.write_output(str(path), "key", table.schema, [table])
+    assert storage.read_table(str(path)).equals(table)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert [column.path_in_schema for column in columns if not column.is_stats_set] == ["meta.score"]
+
+
 def test_an_output_is_found_by_its_key_alone(tmp_path: Path) -> None:
     url = str(tmp_path / "out.parquet")
     assert storage.find_output(url, "k") is None
