@@ -99,9 +99,7 @@ def check_heads(files: Sequence[InputFile], config: Config) -> str:
                 return _told(error, folder, files, whole)
             return ""  # a file that cannot be read is the run's to tell
         try:
-            check_columns(shards, corpus)
-            check_filters(shards, corpus)
-            _check_pool_columns(corpus_schema(shards, corpus).names, corpus)
+            _check_named(shards, corpus)
         except (ConfigError, InputError) as error:
             return _told(error, folder, files, whole)
     return ""
@@ -145,7 +143,7 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
     Others are looked at when they are converted, by `check_settings`.
 
     :raises InputError: see `corpus.read.check_columns`.
-    :raises ConfigError: filter.where, a filter or a quota reads a column that no file has.
+    :raises ConfigError: filter.where, a filter, a quota or a metric reads a column that no file has.
     """
     local = all(file.format == "parquet" and not is_remote(file.path) for file in files)
     if not local or len(files) > PEEKED or _adds_columns(config):
@@ -160,17 +158,11 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
             shard_schema(shard, config)
         except InputError as error:
             failures.append(error)
-    if (
-        failures
-    ):  # a file that cannot be read is the run's to tell; a column that the settings name and no file has, not
-        if config.corpus.columns and len(failures) == len(shards):
-            raise failures[0]
-        return
-    names = corpus_schema(shards, config).names
-    check_columns(shards, config)
-    check_filters(shards, config)
-    for quota in config.selection.quotas:
-        _check_pool_column(quota.column, "select.quotas", names, config)
+    # a file that cannot be read is the run's to tell; a column that the settings name and no file has, not
+    if config.corpus.columns and len(failures) == len(shards):
+        raise failures[0]
+    if not failures:
+        _check_named(shards, config)
 
 
 # What `benchmarks/judge.py` read of pairwise choices by vectors of either encoder (docs/judge.md).
@@ -190,13 +182,11 @@ def check_settings(shards: Sequence[Shard], config: Config) -> None:
     :raises InputError: see `corpus.read.check_columns`.
     :raises MissingExtraError: a package that the settings need is not installed.
     """
-    check_columns(shards, config)
     PersonalRules.of(config.release)
-    check_filters(shards, config)
     for scorer in config.quality.scorers:
         if own := extensions.find_extension("scorer", scorer.kind):
             own.load()
-    _check_pool_columns(corpus_schema(shards, config).names, config)
+    _check_named(shards, config)
 
 
 def encoder_caution(config: Config) -> str | None:
@@ -207,19 +197,18 @@ def encoder_caution(config: Config) -> str | None:
     return STATIC_PAIRWISE
 
 
-def _check_pool_columns(names: Sequence[str], config: Config) -> None:
-    """:raises ConfigError: a quota or a metric reads a column that no file has."""
+def _check_named(shards: Sequence[Shard], config: Config) -> None:
+    """Whether the columns that settings name are there: of corpus.columns, filters, quotas and metrics."""
+    check_columns(shards, config)
+    check_filters(shards, config)
+    names = corpus_schema(shards, config).names
     quotas = [quota.column for quota in config.selection.quotas]
-    for column in pool_columns(config.selection):
-        who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
-        _check_pool_column(column, who, names, config)
-
-
-def _check_pool_column(column: str, who: str, names: Sequence[str], config: Config) -> None:
     made = (TOPIC, *COPY_COLUMNS) if config.makes_topics else COPY_COLUMNS
-    if column not in (*names, *INDEX_COLUMNS, *made):
-        how = "; nothing else reads vectors here, so have topics made: --set topics.make=always" * (column == TOPIC)
-        raise ConfigError(
-            f"{who}: no file of the corpus has a column {column!r}"
-            f"{nearest_column(column, names)} (columns: {', '.join(names)}){how}"
-        )
+    for column in pool_columns(config.selection):
+        if column not in (*names, *INDEX_COLUMNS, *made):
+            who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
+            how = "; nothing else reads vectors here, so have topics made: --set topics.make=always" * (column == TOPIC)
+            raise ConfigError(
+                f"{who}: no file of the corpus has a column {column!r}"
+                f"{nearest_column(column, names)} (columns: {', '.join(names)}){how}"
+            )
