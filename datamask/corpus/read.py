@@ -283,28 +283,21 @@ def rows_at(shard: Shard, config: Config, chunk_ids: np.ndarray, names: Sequence
             yield batch.filter(pa.array(kept))
 
 
-def corpus_rows(shard: Shard, config: Config, chunk_ids: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Columns of some rows of a corpus shard, in the order asked, as far as the shard has them."""
-    schema = shard_schema(shard, config)
-    present = [name for name in names if name in schema.names]
-    rows = {
-        row.pop("chunk_id"): row for batch in rows_at(shard, config, chunk_ids, present) for row in batch.to_pylist()
-    }
-    return [rows[chunk_id] for chunk_id in np.asarray(chunk_ids).tolist()]
-
-
 def documents_at(
     shards: Iterable[Shard], config: Config, places: Iterable[tuple[str, int]], names: Sequence[str]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """Columns of rows of several shards, by place: a shard's name and a chunk_id; places in others are left out."""
+    """Those of the columns that a shard has, of rows by place: a shard's name and a chunk_id. Other places are left
+    out."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for name, chunk_id in places:
         wanted[name].add(chunk_id)
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for shard in shards:
         if ids := sorted(wanted[shard.name]):
-            rows = corpus_rows(shard, config, np.array(ids, np.int64), names)
-            found |= {(shard.name, chunk_id): row for chunk_id, row in zip(ids, rows, strict=True)}
+            schema = shard_schema(shard, config)
+            present = [name for name in names if name in schema.names]
+            for batch in rows_at(shard, config, np.array(ids, np.int64), present):
+                found |= {(shard.name, row.pop("chunk_id")): row for row in batch.to_pylist()}
     return found
 
 

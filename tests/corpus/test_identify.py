@@ -9,7 +9,7 @@ import pytest
 
 from datamask.config import Config
 from datamask.corpus.identify import identifier, identify_shard
-from datamask.corpus.read import corpus_rows, corpus_schema, read_batches
+from datamask.corpus.read import corpus_schema, documents_at, read_batches
 from datamask.corpus.shards import plan_shards
 from datamask.errors import ConfigError
 from tests import real
@@ -57,8 +57,9 @@ def test_only_where_the_corpus_is_silent(tmp_path):
     only = [False, False, False, False, True]
     part = list(read_batches(shards[0], settings, ["language"], only=np.array(only)))
     assert [row for batch in part for row in batch.to_pylist()] == [{"chunk_id": 4, "language": "ti"}]
-    rows = corpus_rows(shards[0], settings, np.array([3, 1]), ["language", "text"])
-    assert [row["language"] for row in rows] == ["am", "de"] and rows[1]["text"] == GERMAN
+    places = [(shards[0].name, 3), (shards[0].name, 1)]
+    read = documents_at(shards, settings, places, ["language", "text"])
+    assert [read[place]["language"] for place in places] == ["am", "de"] and read[places[1]]["text"] == GERMAN
     assert {"language", "language_score"} <= {*corpus_schema(shards, settings).names}
 
 

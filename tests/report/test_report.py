@@ -19,7 +19,7 @@ from rich.console import Console
 
 from datamask import storage
 from datamask.config import Quota
-from datamask.corpus.read import corpus_rows
+from datamask.corpus.read import documents_at
 from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
@@ -141,14 +141,18 @@ def test_features_and_columns_come_in_the_order_asked(made: dict) -> None:
         }
 
 
-def test_corpus_rows_reads_only_the_row_groups_it_needs(made: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_at_reads_only_the_row_groups_it_needs(made: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     from datamask.corpus import read as module
 
     read: list[tuple] = []
     real = module._batches
     monkeypatch.setattr(module, "_batches", lambda f, group, *a: read.append((group, group + 1)) or real(f, group, *a))
-    rows = corpus_rows(made["files"][0].shard, made["config"], np.array([130, 129]), ["text"])
-    assert [row["text"].split()[1] for row in rows] == ["130", "129"]
+    shard = made["files"][0].shard
+    rows = documents_at([shard], made["config"], [(shard.name, 130), (shard.name, 129), ("another", 1)], ["text"])
+    assert {place: row["text"].split()[1] for place, row in rows.items()} == {
+        (shard.name, 130): "130",
+        (shard.name, 129): "129",
+    }
     assert read == [(2, 3)]
 
 
