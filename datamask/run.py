@@ -351,7 +351,7 @@ def check_conservation(staged: Staged, shards: Sequence[ShardFiles]) -> None:
 
     :raises ConservationError: a shard's rows and outcomes differ.
     """
-    counted: Mapping[str, Any] = staged.summary()["shards"]
+    counted: Mapping[str, Any] = staged.facts()["conservation"]["shards"]
     for files in shards:
         read = files.index.rows if files.index else 0
         found = counted.get(files.shard.name, {})

@@ -122,7 +122,7 @@ class RunArtifacts:
                 kind = "svg+xml" if picture.path.endswith(".svg") else "png"
                 url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
                 name = f"plot-{Path(picture.path).stem}"
-                what = f"**{picture.title}**. {picture.caption}".strip()
+                what = f"**{picture.title}**."
                 self._link(name, create_image_artifact(url, key=self._key(name), description=what))
 
     def show_changes(self, text: str) -> None:

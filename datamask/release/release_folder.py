@@ -67,19 +67,6 @@ class Staged:
         """What the manifest says, or will say."""
         return storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
 
-    def summary(self) -> dict[str, Any]:
-        """The manifest's `conservation`: numbers for the whole (`total`) and for each shard (`shards`)."""
-        return dict(self.facts()["conservation"])
-
-    def unread(self) -> dict[str, list[dict[str, Any]]]:
-        """What of the input is not in it, `path` and `error` of each: `failed`, and `skipped` as nothing to read."""
-        facts = self.facts()
-        return {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
-
-    def personal(self) -> dict[str, int]:
-        """The manifest's `personal`: documents that hold personal data, and how many of each kind; {}: not counted."""
-        return dict(self.facts().get("personal", {}))
-
 
 @dataclass(frozen=True)
 class Picture:
@@ -87,7 +74,6 @@ class Picture:
 
     path: str  # inside the release, e.g. plots/sources.png
     title: str
-    caption: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from datamask.config import Config
 from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.plan import Part
 from datamask.corpus.read import corpus_schema
-from datamask.errors import IncompleteError, InputError, several
+from datamask.errors import InputError
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
 from datamask.release.data_files import INDEXED, DataLayout, WrittenFile, sealed, write_stripe, written
@@ -57,17 +57,9 @@ def export(
     If a release carries the key already, it is returned and nothing is written.
 
     :param maps: who runs the rounds; threads of this process by default.
-    :raises IncompleteError: shards failed, and run.allow_failed_shards is not set.
     :raises InputError: nothing was selected.
     :raises ConservationError: the rows do not add up.
     """
-    if provenance.failed and not config.run.allow_failed_shards:
-        named = "\n".join(f"  {failed.path}: {failed.error}" for failed in provenance.failed)
-        raise IncompleteError(
-            f"{several(len(provenance.failed), 'file or shard', 'files or shards')} failed, "
-            f"so there is no release:\n{named}\n"
-            "mend or remove them, or publish without them: --allow-failed-shards"
-        )
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     inputs = [_input(files) for files in ordered]
     key = release_key(inputs, config.model_dump(mode="json"), provenance_json(provenance))

@@ -1,7 +1,7 @@
 """The stage: the page, its data and the card's pictures, written into a staged release.
 
 report = write_report(staged, all_files, config, certificate, stages)
-report.pictures      # for the dataset card; report.facts for a task's artifact
+report.pictures      # for the dataset card
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ FILES = 100  # of the input's that are named where they are not in the release; 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written; paths are inside `folder`."""
+    """What others say of a release's report."""
 
-    folder: str
     pictures: tuple[Picture, ...]
-    facts: Mapping[str, Any]  # the page's headline numbers
     warnings: tuple[Mapping[str, Any], ...] = ()  # worst first; plain JSON (see `losses`)
 
 
@@ -61,7 +59,7 @@ def write_report(
     """
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
-        return describe(staged.folder, load_findings(staged.folder))
+        return describe(load_findings(staged.folder))
     from datamask.report import page  # with what draws, which a report that is there does not need
 
     library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
@@ -72,11 +70,13 @@ def write_report(
         with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
             findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
         library.join()
-        left = {kind: files for kind, files in staged.unread().items() if files}
-        unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items()}
-        findings = replace(findings, unread=unread, personal=staged.personal(), release=_origin(staged, config))
+        facts = staged.facts()
+        left = {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
+        unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items() if files}
+        personal = facts.get("personal", {})
+        findings = replace(findings, unread=unread, personal=personal, release=_origin(staged, config))
         with share_part(0.6, 1):
-            return _write(staged.folder, findings, drawing)
+            return describe(_write(staged.folder, findings, drawing))
 
 
 def _origin(staged: Staged, config: Config) -> dict[str, str]:
@@ -89,13 +89,14 @@ def _origin(staged: Staged, config: Config) -> dict[str, str]:
     }
 
 
-def write_findings(folder: str, findings: Findings) -> Report:
+def write_findings(folder: str, findings: Findings) -> None:
     """Writes the page, its data and the pictures of these findings into `folder`."""
     with Drawing() as drawing:
-        return _write(folder, findings, drawing)
+        _write(folder, findings, drawing)
 
 
-def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
+def _write(folder: str, findings: Findings, drawing: Drawing) -> Findings:
+    """`write_findings`; returns them as they are stored."""
     from datamask.report import page  # see above
 
     storage.write_json(storage.join(folder, DATA), findings.as_json())
@@ -105,7 +106,7 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
     tell_share(0.5)
     for (picture, _), drawn in zip(_pictures(findings), drawing.finish(), strict=True):
         storage.write_content(storage.join(folder, picture.path), drawn)
-    return describe(folder, findings)
+    return findings
 
 
 def _draw(drawing: Drawing, findings: Findings) -> None:
@@ -131,14 +132,9 @@ def load_findings(folder: str) -> Findings:
     return Findings(**stored)
 
 
-def describe(folder: str, findings: Findings) -> Report:
-    """What a report in `folder` consists of."""
-    return Report(
-        folder,
-        tuple(picture for picture, _ in _pictures(findings)),
-        headline_numbers(findings),
-        tuple(findings.warnings),
-    )
+def describe(findings: Findings) -> Report:
+    """What others say of a report of these findings."""
+    return Report(tuple(picture for picture, _ in _pictures(findings)), tuple(findings.warnings))
 
 
 def headline_numbers(findings: Findings) -> dict[str, Any]:

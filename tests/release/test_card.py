@@ -90,9 +90,9 @@ def test_pictures_are_shown_and_listed(tmp_path):
     picture.write_bytes(b"\x89PNG")
     Path(stage.folder, "report.html").write_text("<html>")
     Path(stage.folder, "stray.tmp").write_text("not ours")
-    release = publish(stage, [Picture("plots/sources.png", "Sources", "Where the documents come from.")])
+    release = publish(stage, [Picture("plots/sources.png", "Sources")])
     text = Path(release.path, "README.md").read_text()
-    assert "![Sources](plots/sources.png)\n\n*Where the documents come from.*" in text
+    assert "![Sources](plots/sources.png)\n" in text
     assert {"plots/sources.png", "report.html"} <= {item["path"] for item in release.manifest()["files"]}
     assert not Path(release.path, "stray.tmp").exists()
 

@@ -10,7 +10,7 @@ import pytest
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Part, Shard
-from datamask.errors import IncompleteError, InputError
+from datamask.errors import InputError
 from datamask.release import Provenance, export, publish
 from datamask.release import release_folder as layout
 from tests.release.made import PROVENANCE, digests, documents, make_corpus, make_shard, released, settings, staged
@@ -235,10 +235,8 @@ def test_nothing_selected_is_an_error_that_says_why(tmp_path):
     assert not Path(tmp_path, "out/releases").exists()
 
 
-def test_failed_shards_refuse_the_release_unless_allowed(tmp_path):
+def test_a_release_names_the_shards_that_failed(tmp_path):
     failed = Provenance({}, {}, {}, (FailedFile("input/torn.parquet", "not a parquet file"),))
-    with pytest.raises(IncompleteError, match="input/torn.parquet: not a parquet file"):
-        staged(tmp_path, provenance=failed)
     files, stage = staged(tmp_path, settings(run={"allow_failed_shards": True}), provenance=failed)
     release = publish(stage)
     assert release.manifest()["provenance"]["failed"] == [{"path": "input/torn.parquet", "error": "not a parquet file"}]
