@@ -45,13 +45,8 @@ from datamask.surroundings import escaped, machines_fault, settle, settle_stream
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # click's, of the copy that typer brings
-TELLING = {
-    "config",
-    "diff",
-    "explain",
-    "releases",
-    "summary",
-}  # who reads no further has had enough: `datamask config | head -3`
+# who reads no further of these has had enough: `datamask config | head -3`
+TELLING = {"config", "diff", "explain", "releases", "summary"}
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 _ended: int | None = None  # the exit status, when there is nothing left to do

@@ -512,9 +512,8 @@ class Output:
     path: str
     key: str
     rows: int
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # small, JSON; stored in the file, so a cached run has them too
+    # small, JSON; stored in the file, so a cached run has them too
+    facts: Mapping[str, Any] = field(default_factory=dict)
     cached: bool = False
 
 

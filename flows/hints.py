@@ -19,10 +19,10 @@ from ruamel.yaml.error import YAMLError
 from datamask.config import lay_settings
 from datamask.errors import ConfigError, DatamaskError, one_line
 
-PARAMETERS = {
+PARAMETERS = {  # options of the command line that are parameters of the flows
     "--allow-failed-shards": {"allow_failed_shards": True},
     "--allow-loss": {"allow_loss": True},
-}  # options of the command line that are parameters of the flows
+}
 PHRASES = {
     "run the same command again": "retry the run",
     "run this again": "retry the run",

@@ -85,9 +85,8 @@ class Belonging:
 
     found: Iterable[FoundFile]
     output: str | None = None  # of this run
-    left_out: dict[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # path: what is named in the message, and why the file is not read
+    # path: what is named in the message, and why the file is not read
+    left_out: dict[str, tuple[str, str]] = field(default_factory=dict)
     lacking: dict[str, str] = field(default_factory=dict)  # files that a table names and that are missing
     values: dict[str, dict[str, Value]] = field(default_factory=dict)  # of columns, by a Delta table's log
 

@@ -18,9 +18,8 @@ from datamask import storage
 from datamask.maps import gather, partition_of, read_arrays, records_of, write_arrays, write_dealt
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
-TEXT = np.dtype(
-    [("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("shard", "<i4"), ("row", "<i4")]
-)  # the hash; the document: its shard's place in the group, its place among the shard's documents
+# the hash; the document: its shard's place in the group, its place among the shard's documents
+TEXT = np.dtype([("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("shard", "<i4"), ("row", "<i4")])
 PLACE = np.dtype([("shard", "<i4"), ("row", "<i4")])
 CODES, TEXTS = "codes-{}.npz", "texts-{}"  # files of a group, named by its key: what filters say, the texts' hashes
 

@@ -86,13 +86,8 @@ def plan_batches(lengths: np.ndarray, budget: int, limit: int) -> Iterator[tuple
         first = last
 
 
-_OFFSET_POSITIONS = {
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "longformer",
-    "mpnet",
-}  # positions begin after the padding id
+# model types whose positions begin after the padding id
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "camembert", "longformer", "mpnet"}
 
 
 def window_limit(asked: int, tokenizer: Any, config: Any) -> int:

@@ -98,9 +98,8 @@ class Findings:
     release: dict[str, str] = field(default_factory=dict)  # version, created, datamask, input
     tokens: dict[str, Rows] = field(default_factory=dict)  # column, or length -> value, pool, choice: shares of tokens
     personal: dict[str, int] = field(default_factory=dict)  # documents and kinds -> count, where it was looked for
-    topics: Rows = field(
-        default_factory=list
-    )  # name, documents, selected, share, share_selected, remark; the largest first
+    # name, documents, selected, share, share_selected, remark; the largest first
+    topics: Rows = field(default_factory=list)
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""

@@ -25,11 +25,11 @@ from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "500MB"  # of the counts; more are spilled
 ROWS = 10_000
-BANDS = (
+BANDS = (  # the template's section 1.3
     (10**9, "less than 1 billion tokens"),
     (10**13, "1 billion to 10 trillion tokens"),
     (math.inf, "more than 10 trillion tokens"),
-)  # the template's section 1.3
+)
 TOP, SMALL_TOP, SMALL_MOST = 0.10, 0.05, 1000  # domains listed by size, and by a small or medium enterprise (2.3)
 LABELS = {  # what is counted: the columns that may hold it, the first that is there counts
     "domains": ("url",),
