@@ -113,11 +113,6 @@ class DocumentTokenizer:
         self._whole.no_padding()
         self._words = WordTokenizer(self._whole) if splits_into_words(self._whole) else None
 
-    @property
-    def vocabulary(self) -> int:
-        """Number of token ids."""
-        return int(self._whole.get_vocab_size(with_added_tokens=True))
-
     def count(self, texts: Texts) -> np.ndarray:
         """int64 [texts]: tokens of each whole text, special tokens not counted."""
         return _joined([self._count(block) for block in blocks(texts, BLOCK_CHARACTERS)], np.int64)

@@ -10,7 +10,7 @@ Uni- and bigrams share the buckets, as in DSIR (arXiv 2302.03169), which has 10,
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import numpy as np
@@ -70,35 +70,25 @@ def letters() -> np.ndarray:
 
 def words_of(text: str) -> list[str]:
     """The words that `count_ngrams` hashes, in order."""
-    text = unicodedata.normalize("NFKC", text)
-    points, kinds = _points([text])
-    starts, ends = _bounds(kinds, np.zeros(len(kinds), np.int64))
-    return ["".join(map(chr, points[a:b])) for a, b in zip(starts, ends, strict=True)]
+    lower, _ = _tables()
+    lowered = "".join(map(chr, lower[_points(text)]))
+    starts, ends = word_bounds(text)
+    return [lowered[a:b] for a, b in zip(starts, ends, strict=True)]
+
+
+def _points(text: str) -> np.ndarray:
+    """Code points of the NFKC-normalised text."""
+    data = unicodedata.normalize("NFKC", text).encode("utf-32-le", "surrogatepass")
+    return np.minimum(np.frombuffer(data, np.uint32), LAST)
 
 
 def word_bounds(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Where in the NFKC-normalised text each of its words starts and ends."""
-    _, kinds = _points([unicodedata.normalize("NFKC", text)])
-    return _bounds(kinds, np.zeros(len(kinds), np.int64))
-
-
-def _raw(block: Sequence[str]) -> np.ndarray:
-    """Code points of the texts, one after the other."""
-    return np.frombuffer("".join(block).encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _points(block: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Code points of the texts in lower case, one after the other, and their kinds."""
-    lower, kind = _tables()
-    points = np.minimum(_raw(block), LAST)
-    return lower[points], kind[points]
-
-
-def _bounds(kinds: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where words start and end."""
+    _, kind = _tables()
+    kinds = kind[_points(text)]
     inside = kinds != SEPARATOR
     joined = np.zeros(len(kinds) + 1, bool)  # between a character and the one before it
-    joined[1:-1] = (kinds[1:] == WORD) & (kinds[:-1] == WORD) & (document[1:] == document[:-1])
+    joined[1:-1] = (kinds[1:] == WORD) & (kinds[:-1] == WORD)
     return np.flatnonzero(inside & ~joined[:-1]), np.flatnonzero(inside & ~joined[1:]) + 1
 
 

@@ -108,9 +108,22 @@ class WordTokenizer:
     def ids_of_words(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of words that `split_words` found, all different: ids int32 [tokens], lengths int64 [words].
 
-        Nothing is remembered.
+        The compiled loop's where it can, else the library's. Nothing is remembered.
         """
-        return self._tokens(words)
+        if self._merges is None:
+            return self._told(words.to_pylist())
+        mine, lengths = self._merges.apply(words)
+        others = np.flatnonzero(lengths < 0)
+        told, sizes = self._told(words.take(pa.array(others)).to_pylist())
+        own = np.flatnonzero(lengths >= 0)
+        own_lengths = lengths[own]
+        lengths[others] = sizes
+        ends = np.cumsum(lengths)
+        ids = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        for found, which, size in ((mine, own, own_lengths), (told, others, sizes)):
+            shifts = ends[which] - np.cumsum(size)
+            ids[np.repeat(shifts, size) + np.arange(len(found))] = found
+        return ids, lengths
 
     def _find(self, texts: Texts) -> _Found:
         split, bounds = split_words(texts)
@@ -136,26 +149,9 @@ class WordTokenizer:
     def _learn(self, words: pa.LargeStringArray) -> None:
         if not len(words):
             return
-        ids, lengths = self._tokens(words)
+        ids, lengths = self.ids_of_words(words)
         self._ids = np.concatenate([self._ids, ids])
         self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
-
-    def _tokens(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        """The compiled loop's where it can, else the library's: ids int32 [tokens], lengths int64 [words]."""
-        if self._merges is None:
-            return self._told(words.to_pylist())
-        mine, lengths = self._merges.apply(words)
-        others = np.flatnonzero(lengths < 0)
-        told, sizes = self._told(words.take(pa.array(others)).to_pylist())
-        own = np.flatnonzero(lengths >= 0)
-        own_lengths = lengths[own]
-        lengths[others] = sizes
-        ends = np.cumsum(lengths)
-        ids = np.empty(ends[-1] if len(ends) else 0, np.int32)
-        for found, which, size in ((mine, own, own_lengths), (told, others, sizes)):
-            shifts = ends[which] - np.cumsum(size)
-            ids[np.repeat(shifts, size) + np.arange(len(found))] = found
-        return ids, lengths
 
     def _told(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """What the library says."""
