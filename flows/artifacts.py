@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -60,10 +60,7 @@ class RunArtifacts:
             return
         now = (round(100 * self.board.share, 1), progress_text(self.board))
         if self._progress is None:
-            artifact = create_progress_artifact(now[0], key=self._key("progress"), description=now[1])
-            assert isinstance(artifact, UUID)
-            self._progress = artifact
-            self._link("progress", artifact)
+            self._progress = self._show("progress", create_progress_artifact, *now)
         elif now != self._shown:
             update_progress_artifact(self._progress, now[0], description=now[1])
         self._shown = now
@@ -78,7 +75,7 @@ class RunArtifacts:
         if links:
             title, _, rest = markdown.partition("\n")
             markdown = f"{title}\n\nLook also at: {links}\n{rest}"
-        self._link("curation", create_markdown_artifact(markdown, key=self._key("curation"), description=what))
+        self._show("curation", create_markdown_artifact, markdown, what)
         if link := self._links["curation"]:
             get_run_logger().info("the run's numbers and plots: %s", link)
 
@@ -87,20 +84,20 @@ class RunArtifacts:
         shown = f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""
         table = [dict(row) for row in rows[:TABLE_ROWS]]
         what = several(len(rows), "shard") + shown
-        self._link("shards", create_table_artifact(table, key=self._key("shards"), description=what))
+        self._show("shards", create_table_artifact, table, what)
 
     def show_warnings(self, sentences: Sequence[str]) -> None:
         """What the report warns of, a line each."""
         if sentences:
             text = "\n".join(f"- {sentence}" for sentence in sentences)
             what = "Groups that lose far more than the rest, and junk"
-            self._link("warnings", create_markdown_artifact(text, key=self._key("warnings"), description=what))
+            self._show("warnings", create_markdown_artifact, text, what)
 
     def show_drift(self, sentences: Sequence[str], release: str) -> None:
         """An artifact, and an event that automations can hear: `datamask.drift` of `datamask.output.<out>`."""
         if sentences:
             text = "\n".join(f"- {sentence}" for sentence in sentences)
-            create_markdown_artifact(text, key=self._key("drift"), description="New documents unlike the old")
+            self._show("drift", create_markdown_artifact, text, "New documents unlike the old")
             emit_event(
                 "datamask.drift",
                 resource=_output(self.out),
@@ -111,7 +108,7 @@ class RunArtifacts:
         """The shards and files that failed, each with its error."""
         table = [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]]
         what = f"{several(len(failures), 'file or shard', 'files or shards')} that failed"
-        self._link("failures", create_table_artifact(table, key=self._key("failures"), description=what))
+        self._show("failures", create_table_artifact, table, what)
 
     def show_pictures(self, release: str, pictures: Sequence[Picture]) -> None:
         """The release's pictures."""
@@ -123,20 +120,20 @@ class RunArtifacts:
                 url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
                 name = f"plot-{Path(picture.path).stem}"
                 what = f"**{picture.title}**."
-                self._link(name, create_image_artifact(url, key=self._key(name), description=what))
+                self._show(name, create_image_artifact, url, what)
 
     def show_changes(self, text: str) -> None:
         """What the release changes beside the one before it."""
         what = "What differs from the last release"
         lines = text.replace("\n", "\n\n")
-        self._link("changes", create_markdown_artifact(lines, key=self._key("changes"), description=what))
+        self._show("changes", create_markdown_artifact, lines, what)
 
-    def _link(self, name: str, artifact: Any) -> None:
+    def _show(self, name: str, create: Callable[..., Any], shown: Any, what: str) -> UUID:
+        """Makes an artifact of this name for the output folder."""
+        artifact: UUID = create(shown, key=artifact_key(name, self.out), description=what)
         run = url_for("flow-run", obj_id=artifact) or ""  # Prefect knows no address of an artifact
         self._links[name] = run.replace("runs/flow-run", "artifacts/artifact")
-
-    def _key(self, what: str) -> str:
-        return artifact_key(what, self.out)
+        return artifact
 
 
 def show_ablation(markdown: str, out: str) -> None:

@@ -4,6 +4,7 @@ prefect deployment run refresh/refresh -p output=out/curated
 prefect event emit datamask.dump.ready --resource-id datamask.dump.CC-MAIN-2026-01
 """
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from prefect import flow
@@ -86,7 +87,7 @@ def refresh(
             get_run_logger().info("%s", changes.describe())
             previous = previous_run(last, settings, work, changes, keep=not changes)  # a `forget` was interrupted
             found = Run(stages, plan, out, previous).publish()
-            drift = [shift.to_json() for shift in shifts(find_release(found["release"]), changes.read)]
+            drift = [asdict(shift) for shift in shifts(find_release(found["release"]), changes.read)]
             stages.artifacts.show_drift([shift["text"] for shift in drift], found["release"])
             told = {"changes": changes.describe(), "changed_settings": list(changes.settings)}
             return finished(found | told | {"previous": last.version, "drift": drift}, out)

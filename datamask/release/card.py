@@ -11,12 +11,11 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from datamask import storage
 from datamask.config import Config, ResolvedSelect, to_yaml, validate
 from datamask.errors import several
 from datamask.release.merge import schema_of
 from datamask.release.printing import figure, size
-from datamask.release.release_folder import CARD, Picture, Staged
+from datamask.release.release_folder import Picture
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
 # the hub's size categories: https://github.com/huggingface/hub-docs/blob/main/datasetcard.md
@@ -46,12 +45,6 @@ NOTES = {
     "id": "of the source; made from shard and row where it has none",
     "token_count": "of the source; counted where it has none",
 }
-
-
-def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> None:
-    """Writes the staged release's README.md, from its draft alone: the same release gives the same card."""
-    text = render_card(draft, pictures)
-    storage.write_content(storage.join(staged.folder, CARD), text)
 
 
 def render_template(file: str, /, **facts: Any) -> str:

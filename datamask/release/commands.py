@@ -12,10 +12,8 @@ from datamask.errors import ConfigError, printable, several, some
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
-from datamask.release.printing import Json, show_dropped, show_explanation
-from datamask.release.printing import print_table as _table
-from datamask.release.printing import size as _size
-from datamask.release.push import upload_release as upload
+from datamask.release.printing import Json, print_table, show_dropped, show_explanation, size
+from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, release_versions
 from datamask.release.tokens.check import verify_tokens
 from datamask.release.verify import verify as check
@@ -55,7 +53,7 @@ def verify(
             print(f"· read, but not counted in full by a second way: {files}")
         written = f", {several(len(tokens), 'folder')} of tokens" if tokens else ""
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
-        told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"
+        told = f"{several(found.files, 'file')}, {size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")
         if found.forgotten and not found.problems:
             print(f"no row is named by the {several(found.forgotten, 'entry', 'entries')} that must be forgotten")
@@ -93,10 +91,10 @@ def releases(
         return
     names = ("created", "documents", "tokens", "read")
     told = [
-        [row["version"], "latest" if row["latest"] else "", *(row[name] for name in names), _size(row["bytes"])]
+        [row["version"], "latest" if row["latest"] else "", *(row[name] for name in names), size(row["bytes"])]
         for row in rows
     ]
-    _table(["version", "", "created", "documents", "tokens", "of rows read", "size"], told)
+    print_table(["version", "", "created", "documents", "tokens", "of rows read", "size"], told)
 
 
 def diff(
@@ -174,12 +172,14 @@ def push(
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, disable=json_, transient=True) as bars:
         task = bars.add_task("push", total=total)
-        pushed = upload(found, url, lambda path, size: bars.update(task, advance=size, description=path[-40:]), public)
+        pushed = upload_release(
+            found, url, lambda path, sent: bars.update(task, advance=sent, description=path[-40:]), public
+        )
     if json_:
         print_json({"release": found.path, **vars(pushed)})
         return
     print(
-        f"{found.path} → {pushed.url}: {several(len(pushed.uploaded), 'file')} uploaded ({_size(pushed.bytes)}), "
+        f"{found.path} → {pushed.url}: {several(len(pushed.uploaded), 'file')} uploaded ({size(pushed.bytes)}), "
         f"{len(pushed.skipped):,} were there, {len(pushed.removed):,} of an older release removed"
     )
 
@@ -193,7 +193,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def _show_difference(found: Difference, rows: int) -> None:
-    _table(
+    print_table(
         ["", "documents", "tokens"],
         [[move, counts["documents"], counts["tokens"]] for move, counts in found.total.items()],
     )
@@ -201,8 +201,8 @@ def _show_difference(found: Difference, rows: int) -> None:
         shown = [[v["value"], v["stayed"], v["entered"], v["left"]] for v in values[:rows]]
         if more := len(values) - rows:
             shown += [[f"… {more:,} more", None, None, None]] if more > 0 else []
-        _table([name, "stayed", "entered", "left"], shown, f"by {name}")
+        print_table([name, "stayed", "entered", "left"], shown, f"by {name}")
     causes = [[move, cause, count] for move, some in found.causes.items() for cause, count in some.items()]
     if causes:
         print("What entered was, in A, and what left is, in B:")
-        _table(["", "what", "documents"], causes)
+        print_table(["", "what", "documents"], causes)

@@ -21,7 +21,7 @@ from datamask import storage
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import StorageError, TransientError
 from datamask.locks import locked
-from datamask.release.card import write_card
+from datamask.release.card import render_card
 from datamask.release.data_files import WrittenFile
 from datamask.release.manifest import build_manifest, render_manifest
 from datamask.release.release_folder import (
@@ -77,7 +77,7 @@ def _publish(
     draft = {**storage.read_json(staged.draft), "warnings": [dict(warning) for warning in warnings]}
     version = next_version(staged.out, staged.key)
     path = version_path(staged.out, version)
-    write_card(staged, draft, pictures)
+    storage.write_content(storage.join(staged.folder, CARD), render_card(draft, pictures))
     publish_files(staged.folder, summary_files(draft, staged.folder))
     files = [WrittenFile(**item) for item in draft["files"]]
     files += _describe(staged, {file.path for file in files})

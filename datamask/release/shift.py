@@ -12,8 +12,7 @@ and less than its 99.9th percentile is none.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +41,6 @@ class Shift:
     index: float  # population stability index
     documents: int  # new
     text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
 
 
 def shifts(release: ReleaseFolder, new: Collection[str]) -> list[Shift]:

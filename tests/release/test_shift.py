@@ -52,7 +52,7 @@ def test_what_is_drawn_alike_has_not_shifted(rows):
 def test_each_kind_of_shift_is_named(change, column, told):
     [found] = shifts(Shards(a=shard(1), b=shard(2), c=shard(3, **change)), {"c"})
     assert found.column == column and told in found.text and found.index > SHIFTED
-    assert found.to_json()["documents"] == 400
+    assert found.documents == 400
 
 
 def test_nothing_new_or_nothing_old_or_no_scores_is_no_shift():
