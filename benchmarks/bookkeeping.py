@@ -23,7 +23,7 @@ from orchestration import plainly, processor_seconds, split
 from prefect import flow
 
 from datamask.config import Config, load_config
-from datamask.corpus import plan_shards
+from datamask.corpus.shards import plan_shards
 from datamask.driver import Driver
 from datamask.maps import groups
 from datamask.pipeline import Stage

@@ -71,7 +71,8 @@ def bare(files: list[str], dry: bool) -> int:
 def ours(files: list[str], dry: bool) -> int:
     """read_batches: renamed, cast, UTF-8 checked, numbered."""
     from datamask.config import Config, Corpus
-    from datamask.corpus import plan_shards, read_batches
+    from datamask.corpus.read import read_batches
+    from datamask.corpus.shards import plan_shards
 
     if dry:
         return 0
@@ -92,7 +93,8 @@ def datatrove(files: list[str], dry: bool) -> int:
 def convert(path: str, dry: bool) -> int:
     """convert_shard: two passes, every line accounted for."""
     from datamask.config import Config, Corpus
-    from datamask.corpus import convert_shard, plan_shards
+    from datamask.corpus.convert import convert_shard
+    from datamask.corpus.shards import plan_shards
 
     if dry:
         return 0
@@ -127,8 +129,10 @@ def with_arrow(path: str, dry: bool) -> int:
 def index(path: str, tokenizer: str | None, dry: bool) -> int:
     """index_shard: id, characters, hash of the normalised text, quarantine, tokens (words without a tokenizer)."""
     from datamask.config import Config, Corpus
-    from datamask.corpus import index_shard, plan_shards
-    from datamask.encoders import EncoderRef, load_tokenizer
+    from datamask.corpus.index import index_shard
+    from datamask.corpus.shards import plan_shards
+    from datamask.models.encoder_ref import EncoderRef
+    from datamask.models.tokens import load_tokenizer
 
     kind, folder = ("static", tokenizer) if tokenizer else ("column", "")
     encoder = EncoderRef(kind, "", folder, None, "bench", 768, 512, "first", "", "float32")

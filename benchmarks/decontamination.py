@@ -29,7 +29,8 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus import convert_shard, plan_shards
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.shards import plan_shards
 from datamask.filter import contamination
 from datamask.filter.contamination import common_rows, contaminated
 from datamask.filter.leaks import find_leaks, items_of

@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config, Corpus
-from datamask.corpus import convert_shard, index_shard, plan_shards
-from datamask.encoders import EncoderRef
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.shards import plan_shards
 from datamask.errors import DatamaskError
+from datamask.models.encoder_ref import EncoderRef
 
 
 @dataclass(frozen=True)

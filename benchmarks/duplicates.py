@@ -33,9 +33,10 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus import convert_shard, plan_shards
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
+from datamask.corpus.shards import plan_shards
 from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs

@@ -24,8 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import validate
-from datamask.corpus import convert_shard, index_shard, plan_shards
-from datamask.encoders import embed_shard, prepare_encoder
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.shards import plan_shards
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import embed_shard
 from datamask.quality import prepare_quality, score_shard
 from datamask.stages import ShardFiles
 

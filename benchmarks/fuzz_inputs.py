@@ -43,17 +43,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from pieces import Pieces
 
 from datamask.config import Config, Corpus, load_config, to_yaml
-from datamask.corpus import (
-    convert_shard,
-    corpus_schema,
-    index_shard,
-    plan_shards,
-    read_batches,
-    read_documents,
-    sample_texts,
-)
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import check_unchanged
+from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_texts
+from datamask.corpus.shards import plan_shards
 from datamask.duck import connect
 from datamask.errors import DatamaskError, InputError
 from datamask.filter.where import check_expression

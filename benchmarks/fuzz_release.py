@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own mutations
 
 from pieces import Pieces
 
-from datamask.release import ReleaseFolder
+from datamask.release.release_folder import ReleaseFolder
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions, time_limit
 from tests.release.fuzz_hostile import check_hostile
 from tests.release.made import released

@@ -34,7 +34,8 @@ def work(out: Path, step: int) -> None:
 
     from datamask.config import validate
     from datamask.filter.filters import filter_corpus
-    from datamask.release import export, publish
+    from datamask.release.publication import publish
+    from datamask.release.staging import export
 
     folder = out.parent
     config = validate(

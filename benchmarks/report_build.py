@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import validate
-from datamask.corpus import Part, Shard
-from datamask.release import Staged
+from datamask.corpus.plan import Part, Shard
+from datamask.release.release_folder import Staged
 from datamask.report.report import write_report
 from datamask.stages import ShardFiles
 

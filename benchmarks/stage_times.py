@@ -61,14 +61,19 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
 
     timed("imports", imported)
     from datamask.config import Config
-    from datamask.corpus import convert_shard, index_shard, plan_shards
-    from datamask.encoders import embed_shard, prepare_encoder
+    from datamask.corpus.convert import convert_shard
+    from datamask.corpus.index import index_shard
+    from datamask.corpus.shards import plan_shards
+    from datamask.encoders.choose import prepare_encoder
+    from datamask.encoders.embed import embed_shard
     from datamask.filter.duplicates import find_duplicates
     from datamask.filter.filters import filter_corpus
     from datamask.filter.signatures import sign_shard
     from datamask.pipeline import STAGES as DECLARED
     from datamask.quality import prepare_quality, score_shard
-    from datamask.release import Provenance, export, publish
+    from datamask.release.publication import publish
+    from datamask.release.release_folder import Provenance
+    from datamask.release.staging import export
     from datamask.report.report import write_report
     from datamask.selection import learn_prices, mask_shard
     from datamask.stages import ShardFiles
@@ -109,7 +114,9 @@ def floor(inputs: list[str]) -> tuple[int, float, float]:
 
     from datamask.compiling import compiled
     from datamask.config import Config
-    from datamask.corpus import convert_shard, plan_shards, read_batches
+    from datamask.corpus.convert import convert_shard
+    from datamask.corpus.read import read_batches
+    from datamask.corpus.shards import plan_shards
 
     @compiled
     def words(text: np.ndarray) -> int:

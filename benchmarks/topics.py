@@ -29,10 +29,13 @@ from encoders_real import encoder
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from datamask.config import Config
-from datamask.corpus import convert_shard, index_shard, plan_shards
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
 from datamask.corpus.read import read_documents
-from datamask.encoders import embed_shard, prepare_encoder
+from datamask.corpus.shards import plan_shards
+from datamask.encoders.choose import prepare_encoder
 from datamask.encoders.clusters import spherical_kmeans
+from datamask.encoders.embed import embed_shard
 from datamask.encoders.topics import label_topics, nearest
 from datamask.encoders.vectors import read_vectors
 from datamask.run import curate

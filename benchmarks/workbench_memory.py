@@ -80,9 +80,10 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     """Prints GiB before the first shard, after it, and at most; and seconds of the processor for all shards."""
     from datamask import storage
     from datamask.config import Config
-    from datamask.corpus import convert_shard, plan_shards
+    from datamask.corpus.convert import convert_shard
     from datamask.corpus.identify import identify_shard
     from datamask.corpus.read import corpus_schema
+    from datamask.corpus.shards import plan_shards
     from datamask.filter.contamination import common_rows, contaminated
     from datamask.filter.duplicates import find_duplicates
     from datamask.filter.leaks import find_leaks, items_of

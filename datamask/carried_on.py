@@ -11,9 +11,9 @@ from datamask import storage
 from datamask.changes import Changes, check_gone, check_rows
 from datamask.config import Config
 from datamask.corpus.plan import Part, Plan, Shard, part_of
-from datamask.encoders import EncoderRef
 from datamask.engine import Engine
 from datamask.errors import ConfigError, InputError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
 from datamask.quality import QualityRef
 from datamask.release.release_folder import ReleaseFolder

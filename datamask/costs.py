@@ -27,8 +27,10 @@ import typer
 
 from datamask import storage
 from datamask.config import Config, load_config
-from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.inputs import find_inputs
+from datamask.corpus.read import corpus_schema, read_batches
+from datamask.corpus.shards import plan_shards
 from datamask.engine import Engine
 from datamask.errors import InputError, several
 from datamask.pipeline import STAGES, Stage

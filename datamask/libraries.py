@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 FIRST = (
-    "datamask.run", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
-    "datamask.filter.signatures",
+    "datamask.run", "datamask.encoders.choose", "datamask.encoders.embed", "datamask.quality.prepare",
+    "datamask.quality.score", "datamask.filter.signatures",
 )  # fmt: skip  # what the first stages need
 REST = (
     "torch", "datamask.encoders.encode", "datamask.selection.cover.counting",

@@ -18,9 +18,9 @@ import typer
 from datamask import cli, storage, surroundings
 from datamask import config as settings
 from datamask.checks import check_devices, check_footers, check_heads, check_packages
-from datamask.corpus import sample_corpus
 from datamask.corpus.belonging import outside_releases
 from datamask.corpus.inputs import find_inputs
+from datamask.corpus.sample import sample_corpus
 from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
 from datamask.libraries import begin_drawing

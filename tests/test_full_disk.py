@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 
 from datamask.config import Config, validate
-from datamask.corpus import convert_shard, index_shard, plan_shards
-from datamask.encoders import embed_shard, prepare_encoder
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.shards import plan_shards
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import embed_shard
 from datamask.errors import disk_full
 from datamask.filter.filters import filter_corpus
 from datamask.quality import prepare_quality, score_shard
-from datamask.release import Provenance, export, publish
+from datamask.release.publication import publish
 from datamask.release.push import upload_release
+from datamask.release.release_folder import Provenance
+from datamask.release.staging import export
 from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from tests.corpus import build

@@ -7,9 +7,12 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, load_config
-from datamask.corpus import convert_shard, index_shard, plan_shards
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import identify_shard
-from datamask.encoders import embed_shard, prepare_encoder
+from datamask.corpus.index import index_shard
+from datamask.corpus.shards import plan_shards
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import embed_shard
 from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.leaks import find_leaks

@@ -26,7 +26,7 @@ from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
 from datamask.quality.scorers import load_scorer, pin_scorer
 
 if TYPE_CHECKING:
-    from datamask.encoders import EncoderRef
+    from datamask.models.encoder_ref import EncoderRef
 
 SAMPLE_DOCUMENTS = 10_000
 SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their content

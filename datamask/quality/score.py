@@ -22,7 +22,7 @@ from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
 if TYPE_CHECKING:
-    from datamask.encoders import EncoderRef
+    from datamask.models.encoder_ref import EncoderRef
 
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 8_000_000

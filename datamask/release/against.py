@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.corpus import convert_shard, corpus_schema, read_batches
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import identify_shard
 from datamask.corpus.index import is_count
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Shard, part_of
+from datamask.corpus.read import corpus_schema, read_batches
 from datamask.errors import some
 from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules

@@ -18,8 +18,7 @@ from datamask.config import Config
 from datamask.errors import InputError, some
 from datamask.libraries import drawing_process
 from datamask.maps import Mapper, here, rounds
-from datamask.release import Picture, Staged
-from datamask.release.release_folder import next_version
+from datamask.release.release_folder import Picture, Staged, next_version
 from datamask.report import charts, themes
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Beside, Findings, StageTime, find_findings

@@ -13,7 +13,10 @@ import pyarrow.parquet as pq
 import zstandard
 
 from datamask.config import Config, Corpus
-from datamask.corpus import Plan, Shard, convert_shard, plan_shards, read_batches
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.plan import Plan, Shard
+from datamask.corpus.read import read_batches
+from datamask.corpus.shards import plan_shards
 
 
 def rows(count: int, first: int = 0) -> list[dict[str, Any]]:

@@ -11,10 +11,14 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config, Corpus
-from datamask.corpus import Plan, convert_shard, index_shard, plan_shards
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.plan import Plan
+from datamask.corpus.shards import plan_shards
 from datamask.models.encoder_ref import EncoderRef
-from datamask.release import export, publish
+from datamask.release.publication import publish
 from datamask.release.release_folder import ReleaseFolder
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from datamask.stages import ShardFiles
 from tests.release.made import PROVENANCE, SCORES, make_masks

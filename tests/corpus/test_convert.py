@@ -14,8 +14,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.corpus import convert_shard, read_batches, shard_schema
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.json_lines import parse_line, read_lines
+from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import InputError
 from tests.corpus import build
 

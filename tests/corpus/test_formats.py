@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from datamask.config import Config, Corpus
-from datamask.corpus import convert_shard, plan_shards, read_batches
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.read import read_batches
+from datamask.corpus.shards import plan_shards
 from datamask.corpus.sniff import _where_they_differ, sniff_reading
 from datamask.errors import ConfigError, InputError
 from tests.corpus import build

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.corpus import plan_shards
+from datamask.corpus.shards import plan_shards
 from datamask.errors import InputError
 from tests.corpus import build
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.corpus import REASONS, index_shard, normalise, text_hash
-from datamask.corpus.index import SCHEMA
+from datamask.corpus.index import SCHEMA, index_shard
+from datamask.corpus.quarantine import REASONS
 from datamask.errors import InputError
 from datamask.storage import read_table
+from datamask.text.text_hashes import normalise, text_hash
 from tests.corpus import build
 
 WORDS = SimpleNamespace(kind="column", fingerprint="words")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.config import validate
-from datamask.corpus import convert_shard
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import check_unchanged
 from datamask.errors import ConfigError, InputError, StorageError

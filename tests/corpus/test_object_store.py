@@ -8,7 +8,10 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, Corpus
-from datamask.corpus import convert_shard, index_shard, plan_shards, read_documents, sample_texts
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.read import read_documents, sample_texts
+from datamask.corpus.shards import plan_shards
 from datamask.errors import InputError, TransientError
 from datamask.stages import ShardFiles
 from tests.corpus import build

@@ -12,18 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.config import Config, Corpus
-from datamask.corpus import (
-    FINEWEB,
-    Part,
-    Shard,
-    corpus_schema,
-    index_shard,
-    read_batches,
-    read_documents,
-    sample_texts,
-    shard_schema,
-)
-from datamask.corpus.columns import canonical
+from datamask.corpus.columns import FINEWEB, canonical
+from datamask.corpus.index import index_shard
+from datamask.corpus.plan import Part, Shard
+from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_texts, shard_schema
 from datamask.errors import InputError
 from datamask.stages import ShardFiles
 from tests.corpus import build

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.config import Corpus
-from datamask.corpus import plan_shards, sample_corpus
-from datamask.corpus.sample import SCHEMA, _of_source
+from datamask.corpus.sample import SCHEMA, _of_source, sample_corpus
+from datamask.corpus.shards import plan_shards
 
 
 def test_the_machine_itself_gives_the_same_corpus_every_time(tmp_path: Path) -> None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.corpus import Plan, convert_shard, plan, read_batches
+from datamask.corpus import plan
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.inputs import InputFile
+from datamask.corpus.plan import Plan
+from datamask.corpus.read import read_batches
 from datamask.corpus.shards import safe_name, unique_names
 from datamask.errors import InputError
 from tests.corpus import build

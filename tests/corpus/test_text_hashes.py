@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.corpus import normalise, text_hash
 from datamask.text.code_points import LEADING, tables
 from datamask.text.nfkc import nfkc
-from datamask.text.text_hashes import BLOCK_BYTES, text_hashes
+from datamask.text.text_hashes import BLOCK_BYTES, normalise, text_hash, text_hashes
 
 
 def hashes(texts: list[str]) -> list[bytes]:

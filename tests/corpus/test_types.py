@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.corpus import corpus_schema, read_batches
+from datamask.corpus.read import corpus_schema, read_batches
 from datamask.corpus.types import as_released, released_type
 from datamask.errors import InputError
 from tests.corpus import build

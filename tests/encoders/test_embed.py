@@ -16,9 +16,13 @@ from sentence_transformers import SentenceTransformer
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.reading import Batch, ShardReading
-from datamask.encoders import EncoderRef, embed, embed_shard, load_tokenizer, prepare_encoder
+from datamask.encoders import embed
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import embed_shard
 from datamask.errors import ConservationError, ModelError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import MODELS, ModelCache
+from datamask.models.tokens import load_tokenizer
 from tests.encoders.conftest import Corpus, sentences, settings
 from tests.encoders.test_tokens import ODD
 

@@ -15,7 +15,8 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from datamask import storage
 from datamask.config import validate
-from datamask.encoders import SCORE, embed_shard, prepare_encoder
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import SCORE, embed_shard
 from datamask.errors import ConfigError, ModelError
 from datamask.quality import prepare_quality, score_shard
 from tests.encoders.conftest import Corpus, sentences, settings

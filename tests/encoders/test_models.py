@@ -19,12 +19,15 @@ from transformers import AutoTokenizer
 
 from datamask import storage
 from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
-from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder, prepare_tokenizer
+from datamask.encoders.choose import prepare_encoder, prepare_tokenizer
+from datamask.encoders.embed import embed_shard
 from datamask.encoders.encode import StaticEncoder
 from datamask.encoders.load import load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
 from datamask.errors import ConfigError, InputError, ModelError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.locate import local_folder
+from datamask.models.tokens import load_tokenizer
 from datamask.pipeline import STAGES
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 

@@ -13,11 +13,12 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from datamask.encoders import EncoderRef, static
+from datamask.encoders import static
 from datamask.encoders.choose import fit_static_encoder
 from datamask.encoders.counts import WordSample, count_tokens
 from datamask.encoders.load import load_encoder
 from datamask.errors import InputError
+from datamask.models.encoder_ref import EncoderRef
 from tests.encoders.conftest import sentences, settings
 
 TOPICS = {

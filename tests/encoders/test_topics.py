@@ -10,9 +10,13 @@ import torch
 
 from datamask import storage
 from datamask.config import load_config
-from datamask.corpus import convert_shard, index_shard, plan_shards
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
 from datamask.corpus.read import read_documents
-from datamask.encoders import embed_shard, prepare_encoder, topics
+from datamask.corpus.shards import plan_shards
+from datamask.encoders import topics
+from datamask.encoders.choose import prepare_encoder
+from datamask.encoders.embed import embed_shard
 from datamask.encoders.topics import can_name, label_topics, name_topics, naming_words, nearest
 from datamask.maps import Threads
 from datamask.report.topics import remark

@@ -50,7 +50,8 @@ def corpus(
     **settings,
 ) -> tuple:
     """Shards of texts with the files the stage reads, and settings."""
-    from datamask.corpus import convert_shard, plan_shards
+    from datamask.corpus.convert import convert_shard
+    from datamask.corpus.shards import plan_shards
 
     (folder / "in").mkdir(parents=True)
     for number, texts in enumerate(shards):

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.corpus import convert_shard, index_shard, plan_shards
+from datamask.corpus.convert import convert_shard
+from datamask.corpus.index import index_shard
+from datamask.corpus.shards import plan_shards
 from datamask.quality import prepare_quality, score_shard
 from datamask.stages import ShardFiles
 

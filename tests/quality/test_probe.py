@@ -88,7 +88,8 @@ def test_fit_then_score_like_any_other_scorer(encoder: Path, tmp_path: Path) -> 
     for name in ("probe.json", "probe.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "probe" / name).read_bytes()
 
-    from datamask.encoders import embed_shard, prepare_encoder
+    from datamask.encoders.choose import prepare_encoder
+    from datamask.encoders.embed import embed_shard
 
     unseen = labelled(120, seed=1)
     path = build.corpus(tmp_path / "in", unseen)
@@ -111,7 +112,7 @@ def test_another_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
     assert check.shape == (len(CHECK_SENTENCES), 32)
     save_probe(tmp_path / "turned", probe, described, -check)
 
-    from datamask.encoders import prepare_encoder
+    from datamask.encoders.choose import prepare_encoder
 
     config = build.configure(tmp_path, scorers=[{"kind": "probe", "model": str(tmp_path / "turned")}])
     config = with_encoder(config, encoder)

@@ -20,12 +20,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from datamask.errors import DatamaskError
-from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key, render_manifest
 from datamask.release.push import upload_release
-from datamask.release.release_folder import find_release
+from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.verify import verify
 
 SECRET = b"the user's own\n"

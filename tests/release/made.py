@@ -15,7 +15,9 @@ from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
 from datamask.filter.filters import filter_corpus
-from datamask.release import Provenance, export, publish
+from datamask.release.publication import publish
+from datamask.release.release_folder import Provenance
+from datamask.release.staging import export
 from datamask.stages import ShardFiles
 
 INDEX = pa.schema(

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import Picture, publish
 from datamask.release import release_folder as layout
 from datamask.release.card import SIZES, render_card
+from datamask.release.publication import publish
+from datamask.release.release_folder import Picture
 from tests.release.made import documents, make_shard, released, settings, staged
 
 

@@ -14,11 +14,14 @@ from datamask import cli, storage
 from datamask.errors import ConfigError, InputError, StorageError
 from datamask.filter.duplicate_rounds import SCHEMA
 from datamask.filter.filters import filter_corpus
-from datamask.release import ReleaseFolder, export, publish, source
+from datamask.release import source
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain
+from datamask.release.publication import publish
 from datamask.release.push import upload_release
+from datamask.release.release_folder import ReleaseFolder
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, released, settings
 

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 
 from datamask.filter.filters import filter_corpus
 from datamask.filter.leaks import find_leaks
-from datamask.release import export, publish
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain
 from datamask.release.merge import DECISIONS, DETAIL
+from datamask.release.publication import publish
 from datamask.release.release_folder import ReleaseFolder
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, documents, make_masks, make_shard, released, settings
 

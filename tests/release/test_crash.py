@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from datamask.filter.filters import filter_corpus
-from datamask.release import export, publish
+from datamask.release.publication import publish
 from datamask.release.release_folder import find_release, list_versions
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, digests, make_corpus, make_masks, settings
 

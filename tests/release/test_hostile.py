@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.errors import DatamaskError, InputError, StorageError
-from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key
 from datamask.release.push import upload_release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
 from tests.release.fuzz_hostile import check_hostile
 from tests.release.made import released, settings

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from datamask.errors import StorageError, TransientError
-from datamask.release import ReleaseFolder
 from datamask.release.push import upload_release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
 from tests.release.hub import running
 from tests.release.made import released, settings

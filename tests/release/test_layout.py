@@ -8,9 +8,9 @@ import pytest
 from datamask import storage
 from datamask.corpus.inputs import FORMATS
 from datamask.errors import InputError
-from datamask.release import Staged
 from datamask.release import release_folder as layout
 from datamask.release.manifest import manifest_schema
+from datamask.release.release_folder import Staged
 
 KEYS = ["a" * 16, "0" * 16, "f" * 16]
 

@@ -11,8 +11,10 @@ import pytest
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Part, Shard
 from datamask.errors import InputError
-from datamask.release import Provenance, export, publish
 from datamask.release import release_folder as layout
+from datamask.release.publication import publish
+from datamask.release.release_folder import Provenance
+from datamask.release.staging import export
 from tests.release.made import PROVENANCE, digests, documents, make_corpus, make_shard, released, settings, staged
 
 
@@ -263,7 +265,7 @@ def test_quarantine_names_the_line_of_the_users_own_file(tmp_path):
     """Two JSON lines files in one converted shard."""
     from dataclasses import replace
 
-    from datamask.corpus import convert_shard
+    from datamask.corpus.convert import convert_shard
 
     folder = tmp_path / "input"
     folder.mkdir()

@@ -10,9 +10,10 @@ import pytest
 from datamask import storage
 from datamask.errors import TransientError
 from datamask.filter.filters import filter_corpus
-from datamask.release import ReleaseFolder, export, publish
+from datamask.release.publication import publish
 from datamask.release.push import upload_release
-from datamask.release.release_folder import find_release, latest_version, list_versions
+from datamask.release.release_folder import ReleaseFolder, find_release, latest_version, list_versions
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from tests.object_store import clear_clients
 from tests.release.made import PROVENANCE, make_corpus, make_masks, released, settings

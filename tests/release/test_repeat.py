@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.filter.filters import filter_corpus
-from datamask.release import export, publish
 from datamask.release.compare import compare
 from datamask.release.explain import explain
+from datamask.release.publication import publish
 from datamask.release.release_folder import ReleaseFolder
+from datamask.release.staging import export
 from datamask.release.verify import verify
 from datamask.selection import learn_prices, mask_shard
 from tests.release.made import PROVENANCE, make_corpus, settings

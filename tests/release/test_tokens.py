@@ -24,8 +24,9 @@ from datamask.api import Release
 from datamask.errors import ConfigError, ModelError
 from datamask.filter.filters import filter_corpus
 from datamask.maps import Threads, here
-from datamask.release import export, publish
+from datamask.release.publication import publish
 from datamask.release.release_folder import find_release
+from datamask.release.staging import export
 from datamask.release.tokens import check, write
 from datamask.release.tokens.check import verify_tokens
 from datamask.release.tokens.layouts import LAYOUTS

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import ReleaseFolder
 from datamask.release import release_folder as layout
 from datamask.release.manifest import render_manifest
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 

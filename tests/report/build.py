@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.corpus import Part, Shard
+from datamask.corpus.plan import Part, Shard
 from datamask.selection import select
 from datamask.stages import ShardFiles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from datamask.cli import main
-from datamask.release import Staged
+from datamask.release.release_folder import Staged
 from datamask.report.report import write_report
 from tests.report.build import corpus
 from tests.report.test_report import draft

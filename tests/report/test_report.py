@@ -22,8 +22,8 @@ from datamask.config import Quota
 from datamask.corpus.read import documents_at
 from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
-from datamask.release import Staged
 from datamask.release.differences import excerpt
+from datamask.release.release_folder import Staged
 from datamask.report import drawer, examples, page, report, sections
 from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing, draw_png
