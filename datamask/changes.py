@@ -172,8 +172,8 @@ def check_rows(manifest: Mapping[str, Any], settings: Config, shards: Sequence[S
         raise IncompleteError(
             f"files that changed since release {manifest['version']} have {several(lost, 'row')} fewer than before "
             f"({lost / total:.1%} of its {total:,}, and run.loss allows {settings.run.loss:.1%}), so nothing is "
-            f"published: {', '.join(f'{name} {before[name]:,} → {before[name] - fewer[name]:,}' for name in worst[:3])}"
-            f"{', …' if len(worst) > 3 else ''}. Were they cut short? Mend them, or publish so: --allow-loss"
+            f"published: {some((f'{name} {before[name]:,} → {now[name]:,}' for name in worst), 3)}. Were they cut "
+            "short? Mend them, or publish so: --allow-loss"
         )
 
 

@@ -159,13 +159,12 @@ def _spanning(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         for value in vars(node).values():
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and (isinstance(child, DEFINITIONS) or not _in_a_line(child)):
+                if not isinstance(child, ast.AST):
+                    continue
+                # arguments, which may have several lines, do not say where they begin and end
+                in_a_line = getattr(child, "lineno", 0) == getattr(child, "end_lineno", None)
+                if isinstance(child, DEFINITIONS) or not in_a_line:
                     waiting.append(child)
-
-
-def _in_a_line(node: ast.AST) -> bool:
-    """Whether a node says that it begins and ends in one line; arguments, which may have several, say nothing."""
-    return getattr(node, "lineno", 0) == getattr(node, "end_lineno", None)
 
 
 def _docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:

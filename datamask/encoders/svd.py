@@ -63,8 +63,8 @@ def right_singular(matrix: Centred, rank: int, generator: np.random.Generator) -
     exact where rows are few (FEW) or columns.
     """
     rows, columns = matrix.shape
-    if rows <= FEW * (rank + OVERSAMPLES):
-        return _of_few_rows(matrix, rank)
+    if rows <= FEW * (rank + OVERSAMPLES):  # by the products of rows with each other
+        return matrix.transposed_times(_scaled(*np.linalg.eigh(matrix.row_products()), rank))
     width = min(rank + OVERSAMPLES, columns)
     range_ = orthonormal(matrix.times(generator.standard_normal((columns, width), dtype=np.float32)))
     for _ in range(POWER_ITERATIONS):
@@ -72,11 +72,6 @@ def right_singular(matrix: Centred, rank: int, generator: np.random.Generator) -
     inside = matrix.transposed_times(range_)
     values, vectors = np.linalg.eigh(gram_matrix(inside))
     return product(inside, _scaled(values, vectors, rank))
-
-
-def _of_few_rows(matrix: Centred, rank: int) -> np.ndarray:
-    """The same, exactly, by the products of rows with each other."""
-    return matrix.transposed_times(_scaled(*np.linalg.eigh(matrix.row_products()), rank))
 
 
 def _scaled(values: np.ndarray, vectors: np.ndarray, rank: int) -> np.ndarray:

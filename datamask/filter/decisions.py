@@ -16,7 +16,7 @@ import numpy as np
 
 from datamask import storage
 from datamask.filter.resolve import Fall
-from datamask.maps import partition_of, parts_of, read_dealt
+from datamask.maps import partition_of, read_dealt
 
 KINDS = ("exact", "near", "contained")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
@@ -82,11 +82,6 @@ def places(component: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- kept
-
-
-def pieces_of(records: int) -> int:
-    """How many pieces at most so many records are kept in."""
-    return parts_of(records, PIECE)
 
 
 def save_decisions(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:

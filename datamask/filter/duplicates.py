@@ -225,7 +225,7 @@ class _Search:
         connected, parts = self._connected("linked"), range(-(-letters // room_of(letters)))
         if not connected.count:
             return
-        pieces = range(decisions.pieces_of(2 * connected.count))
+        pieces = range(parts_of(2 * connected.count, decisions.PIECE))
         self.state = replace(self.state, decided=len(parts), pieces=len(pieces))
         column = connected.column(
             lambda first, last: np.full(last - first, -1, np.int32), lambda lowest: part_of(lowest, len(parts))

@@ -22,7 +22,7 @@ from datamask.corpus.read import read_batches
 from datamask.read_ahead import read_ahead
 from datamask.release.merge import COPIES, REPEAT, TOPICS
 from datamask.release.personal import FIELD, PersonalRules, published
-from datamask.release.stripes import RowRange, Stripe, file_name
+from datamask.release.stripes import RowRange, Stripe
 from datamask.stages import ShardFiles
 
 ADDED = pa.schema(
@@ -147,7 +147,7 @@ def write_stripe(
         for dump, table in read_ahead(runs, readers, stack):
             name = names[dump]
             if name not in writers:
-                path = f"data/{name}/{file_name(stripe.number)}"
+                path = f"data/{name}/{stripe.number:03d}_00000.parquet"  # FineWeb's names
                 temporary = stack.enter_context(written(folder, path, found))
                 writers[name] = stack.enter_context(_Writer(temporary, layout.release, config.release.row_group_rows))
             writers[name].add(table)

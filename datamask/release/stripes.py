@@ -119,8 +119,3 @@ def folder_names(dumps: Iterable[str | None]) -> dict[str | None, str]:
         taken.add(name.casefold())
         names[dump] = name
     return names
-
-
-def file_name(stripe: int) -> str:
-    """FineWeb's names: 000_00000.parquet."""
-    return f"{stripe:03d}_00000.parquet"

@@ -35,11 +35,6 @@ Place: TypeAlias = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float
 # ---------------------------------------------------------------- the map
 
 
-def diverse_pool(sample: Sample, generator: np.random.Generator) -> Indices:
-    """The candidates, at most MAP_POOL, that the map's diversity-only choice is made from."""
-    return np.sort(generator.permutation(np.flatnonzero(sample.candidates))[:MAP_POOL])
-
-
 def draw_map(
     sample: Sample,
     vectors: Vectors,
@@ -48,7 +43,10 @@ def draw_map(
     config: Config,
     generator: np.random.Generator,
 ) -> dict[str, Indices]:
-    """The rows of each panel of the map. compared: rows whose vectors are read; diverse: those of `diverse_pool`."""
+    """The rows of each panel of the map.
+
+    :param compared: rows whose vectors are read. :param diverse: those the diversity-only choice is made from.
+    """
     panels = {
         "pool": compared["pool"],
         "top-quality": compared["top-quality"],

@@ -174,7 +174,7 @@ def find_findings(
         arm: np.sort(rows if len(rows) <= ARM_ROWS else generator.permutation(rows)[:ARM_ROWS])
         for arm, rows in arms.items()
     }
-    diverse = examples.diverse_pool(sample, generator)
+    diverse = np.sort(generator.permutation(np.flatnonzero(sample.candidates))[: examples.MAP_POOL])
     disputed = examples.disputed(sample, arms[TOP])
     seen = np.concatenate([*compared.values(), diverse, *disputed.values()])
     vectors = Vectors(sample, seen) if sample.embedded else None

@@ -72,7 +72,7 @@ def assemble(
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
         specifications={name: themes.specification(figure.chart) for name, figure in figures_of(sections).items()},
-        config=themes.page_config(),
+        config=themes.PAGE,
         css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
         library=Markup(library()),
         version=metadata.version("datamask"),

@@ -40,11 +40,8 @@ def config(text: str, quiet: str, line: str, colors: tuple[str, ...]) -> dict[st
     }
 
 
-def page_config() -> dict[str, Any]:
-    """Colours by the page's CSS variables."""
-    return config("var(--text)", "var(--quiet)", "var(--line)", tuple(f"var(--c{i})" for i in range(len(SERIES))))
-
-
+# colours by the page's CSS variables
+PAGE = config("var(--text)", "var(--quiet)", "var(--line)", tuple(f"var(--c{i})" for i in range(len(SERIES))))
 PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT) | {"background": "white"}
 
 

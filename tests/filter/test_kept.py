@@ -13,7 +13,7 @@ from datamask.filter.connected import groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE
 from datamask.filter.duplicates import find_duplicates
 from datamask.filter.resolve import Fall
-from datamask.maps import here, partition_of, records_of
+from datamask.maps import here, partition_of, parts_of, records_of
 from tests.filter.test_stage import corpus, document, many, noisy
 
 
@@ -121,7 +121,7 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     }  # of every second component something falls
     none = np.zeros(count, bool)
     records = decisions.records(found, numbers, component, keys, none)
-    shuffled, pieces = records[rng.permutation(len(records))], decisions.pieces_of(len(records))
+    shuffled, pieces = records[rng.permutation(len(records))], parts_of(len(records), decisions.PIECE)
     piece = partition_of(shuffled["high"], pieces)
     decisions.save_decisions(str(tmp_path / "d"), pieces, (shuffled[piece == number] for number in range(pieces)))
     moved = numbers + 5 * np.arange(len(numbers)) + 17  # the same documents elsewhere in the corpus, in the same order
