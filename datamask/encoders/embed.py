@@ -19,7 +19,7 @@ from datamask.errors import ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
 from datamask.read_ahead import one_ahead
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import Progress, ShardFiles, required, silent
 from datamask.storage import Output
 
 WINDOW_DOCUMENTS = 2048  # sorted by length together
@@ -44,19 +44,18 @@ def embed_shard(
     :raises ModelError: the model is missing, or made NaN (the documents are named).
     :raises ConservationError: rows were lost.
     """
-    if files.index is None:
-        raise ValueError(f"shard {files.shard.name} has no index yet")
-    key = STAGES["embed"].key(config, files.shard.fingerprint, files.index.key, encoder.fingerprint)
+    index = required(files.index)
+    key = STAGES["embed"].key(config, files.shard.fingerprint, index.key, encoder.fingerprint)
     url = storage.join(work, "embeddings", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    reading = reading or ShardReading(files.shard, config, files.index)
+    reading = reading or ShardReading(files.shard, config, index)
     batches = (
         _copy(files, encoder, config, progress)
         if encoder.kind == "column"
         else _compute(files, reading, encoder, config, progress)
     )
-    documents = count_documents(files.index)
+    documents = count_documents(index)
     whole = conserved(batches, documents, f"shard {files.shard.name}", "embed")
     return storage.write_output(url, key, schema(encoder), whole, lambda: {"documents": documents})
 

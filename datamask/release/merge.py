@@ -17,7 +17,7 @@ from datamask.config import COPY_COLUMNS, counts_copies
 from datamask.corpus.read import TOPIC
 from datamask.duck import tables
 from datamask.errors import ConservationError
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 DECISIONS = pa.schema(
     [
@@ -117,11 +117,12 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     :raises ConservationError: a row has no decision, or two, or a mask decides about a row that was not read.
     """
     name = files.shard.name
-    assert files.index is not None and files.masks is not None and files.scores is not None
-    index = storage.read_table(files.index.path, ["chunk_id", "id", "token_count", "characters", "bytes", "reason"])
-    masks = storage.read_table(files.masks.path)
+    columns = ["chunk_id", "id", "token_count", "characters", "bytes", "reason"]
+    index = storage.read_table(required(files.index).path, columns)
+    masks = storage.read_table(required(files.masks).path)
     counted = storage.read_table(files.copies.path) if files.copies else None
-    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"]) if counted is None else counted
+    scored = required(files.scores).path
+    scores = storage.read_table(scored, ["chunk_id", "quality_score"]) if counted is None else counted
     filters, topics = (
         storage.read_table(output.path, ["chunk_id", *names])
         if output

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.corpus.plan import Part, Shard
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 QUARANTINED = pa.schema(
     [
@@ -28,8 +28,7 @@ QUARANTINED = pa.schema(
 
 def quarantine_rows(files: ShardFiles) -> pa.Table:
     """A shard's quarantined rows."""
-    assert files.index is not None
-    index = storage.read_table(files.index.path, ["chunk_id", "id", "reason", "excerpt"])
+    index = storage.read_table(required(files.index).path, ["chunk_id", "id", "reason", "excerpt"])
     rows = index.filter(pc.is_valid(index["reason"]))
     if not rows.num_rows:
         return QUARANTINED.empty_table()

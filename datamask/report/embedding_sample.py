@@ -28,7 +28,7 @@ from datamask.maps import Handed, Mapper, groups, hand_on, here
 from datamask.release.groups import NONE, as_strings
 from datamask.report.tally import Signals, Tally, counted, signals_of, summed
 from datamask.selection.metrics import pool_columns
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label", TOPIC)
 LEAST_FILLED = 0.1  # share of documents that must have a value
@@ -97,8 +97,7 @@ class Sample:
         ordered = rows[order]
         wanted = []
         for number in np.unique(self.shard[ordered]):
-            output = self.files[number].embeddings or self.files[number].index
-            assert output is not None
+            output = required(self.files[number].embeddings or self.files[number].index)
             wanted.append((output.path, self.chunk_id[ordered[self.shard[ordered] == number]]))
         found = self.maps(read_vectors, SampleRound(self.config, self.folder, ()), _shared(wanted))
         vectors = [handed.read("vectors")[0] for handed in found]
@@ -328,13 +327,9 @@ def _shard_tables(files: ShardFiles, signals: bool) -> tuple[pa.Table, pa.Table,
 
     With filters after the selection, a mask's reason is what they took from what is selected.
     """
-    if files.index is None or files.scores is None or files.masks is None:
-        raise ConservationError(
-            f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them"
-        )
-    index = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
-    masks = storage.read_table(files.masks.path)
-    with storage.open_parquet(files.scores.path) as file:
+    index = storage.read_table(required(files.index).path, ["chunk_id", "token_count", "reason"])
+    masks = storage.read_table(required(files.masks).path)
+    with storage.open_parquet(required(files.scores).path) as file:
         names = [name for name in file.schema_arrow.names if name != "chunk_id" and (signals or "." not in name)]
         scores = file.read(columns=["chunk_id", *names])
     if files.copies is not None:  # with the scorers that read counts of copies, as what is selected has them
