@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from datamask.config import COPY_COLUMNS
+from datamask.console import wide_console
 from datamask.errors import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from datamask.release.differences import Parts
     from datamask.release.dropped import Dropped
     from datamask.release.explain import Explanation
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 WIDE = 240  # columns of a table where there is no terminal
-BOTH = 160  # columns of two texts side by side where there is no terminal
 EXPLAINED = 0.9  # share of the selected that prices must explain for a place by price to be shown
 
 
@@ -34,17 +36,13 @@ def size(count: float) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Prints a table to the terminal; columns of numbers are aligned to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     shown = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for place, column in enumerate(columns):
         numbers = all(isinstance(row[place], int | float | None) for row in rows)
         shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         shown.add_row(*(Text("" if value is None else figure(value, 4)) for value in row))
-    console(WIDE).print(shown)
+    wide_console(WIDE).print(shown)
 
 
 def figure(value: Any, digits: int) -> str:
@@ -94,7 +92,7 @@ def show_explanation(found: Explanation) -> None:
         named, said = (f"{copy['id']}  ", copy["outcome"]) if "id" in copy else ("", "of an earlier release")
         print(f"kept in its place: {named}{copy['shard']}/{copy['chunk_id']} ({said}{near})\n")
     if found.pair:
-        show_pair(console(BOTH), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
+        show_pair(wide_console(), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
     if found.scores:
         print_table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
     if found.rules:
@@ -122,7 +120,7 @@ def place_by_price(rank: dict[str, int]) -> str:
 
 def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str) -> None:
     """Documents one after another, each with what it fell to."""
-    screen = console(BOTH)
+    screen = wide_console()
     print(f"{len(found):,} of {number:,} documents: {name}")
     for place, one in enumerate(found, 1):
         quality = "" if one.quality_score is None else f", quality {one.quality_score:.3f}"
@@ -143,8 +141,6 @@ def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str)
 
 def show_pair(screen: Console, dropped: Parts, kept: Parts, shared: float) -> None:
     """Two texts side by side; words of one side alone in colour on a terminal, else as in `git diff --word-diff`."""
-    from rich.table import Table
-
     plain = not screen.is_terminal
     sides = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), expand=True)
     sides.add_column(f"dropped ({shared:.0%} of the words are in both)", ratio=1, overflow="fold", header_style="dim")
@@ -153,10 +149,8 @@ def show_pair(screen: Console, dropped: Parts, kept: Parts, shared: float) -> No
     screen.print(sides)
 
 
-def marked(parts: Parts, before: str = "", after: str = "") -> Any:
+def marked(parts: Parts, before: str = "", after: str = "") -> Text:
     """Parts of a text as rich's text."""
-    from rich.text import Text
-
     styles = {"same": "", "only": "black on yellow", "gap": "dim italic"}
     shown = Text()
     for kind, text in parts:
@@ -165,11 +159,3 @@ def marked(parts: Parts, before: str = "", after: str = "") -> Any:
         written = f"{before}{text.rstrip()}{after}{space}" if only else f"[… {text} …] " if kind == "gap" else text
         shown.append(written, style=styles[kind])
     return shown
-
-
-def console(width: int) -> Console:
-    """The terminal, or lines of this width where there is none."""
-    from datamask.console import new_console
-
-    screen = new_console()
-    return screen if screen.is_terminal else new_console(width=width)

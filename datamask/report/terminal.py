@@ -10,15 +10,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datamask.console import new_console
+from datamask.console import wide_console
 from datamask.report import page
 from datamask.report.findings import OURS, Findings
 from datamask.report.sections import make_sections
-
-
-def wide_console() -> Console:
-    """Prints to stdout, as wide as the terminal, or 160 columns where there is none."""
-    return new_console(width=None if sys.stdout.isatty() else 160)
 
 
 def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], mark: str | None = None) -> None:

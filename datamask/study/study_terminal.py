@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from datamask.console import wide_console
 from datamask.report.formatting import Table
-from datamask.report.terminal import print_table, wide_console
+from datamask.report.terminal import print_table
 from datamask.study import arms, front, worth_page
 from datamask.study import judge_page as page
 from datamask.study.ablation import Ablation

@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from datamask import times
+from datamask.console import wide_console
 from datamask.corpus.plan import Part, Plan, Shard
 from datamask.progress import Board, StageProgress
-from datamask.release.printing import WIDE, console
-from datamask.report.terminal import print_table, wide_console
+from datamask.release.printing import WIDE
+from datamask.report.terminal import print_table
 from flows.commands import let_go
 from flows.console import SHOWN, Display, summary, summary_text
 
@@ -81,7 +82,7 @@ def test_files_that_were_not_read_are_told_by_reason():
 def test_paths_and_names_are_shown_as_they_are_written(monkeypatch):
     odd = "out/[a] :car: [/b]"
     assert f"dataset: {odd}" in summary_text({**FOUND, "release": odd})
-    for new in (wide_console, lambda: console(WIDE)):
+    for new in (wide_console, lambda: wide_console(WIDE)):
         monkeypatch.setattr(sys, "stdout", printed := io.StringIO())
         print_table(new(), ["source", odd], [[odd, "1"]])
         assert printed.getvalue().count(odd) == 2
