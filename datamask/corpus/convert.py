@@ -7,6 +7,7 @@ A field whose values have no common type (text here, an object there) becomes JS
 from __future__ import annotations
 
 import posixpath
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from datamask.corpus.columns import Column, recognise, union_schema
 from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inspect import content_of
-from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_columns, json_rows, to_json
+from datamask.corpus.json_lines import MAX_LINE_BYTES, json_columns, json_rows, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, Rows, excerpt, project
 from datamask.corpus.streams import open_stream
@@ -238,7 +239,7 @@ def _text_source(part: Part, config: Config) -> _Source:
 
     def batches() -> Iterator[Rows]:
         with damage(part.path), open_stream(part.path, part.format, part.read_as.encoding) as stream:
-            data = bytes(stream.read(MAX_LINE_BYTES + 1)).removeprefix(UTF8_BOM)
+            data = bytes(stream.read(MAX_LINE_BYTES + 1)).removeprefix(BOM_UTF8)
         long = len(data) > MAX_LINE_BYTES
         text = pa.array([None if long else data], pa.binary()).view(pa.string())
         named = pa.array([posixpath.basename(part.path)], pa.string())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def _blocks(stream: Any, line_end: str, path: str) -> Iterator[str]:
     first = True
     while data := bytes(stream.read(BLOCK)):
         if first:
-            data, first = data.removeprefix(b"\xef\xbb\xbf"), False
+            data, first = data.removeprefix(BOM_UTF8), False
         cut = data.rfind(end) + 1
         if cut:
             yield b"".join([*held, data[:cut]]).decode(BYTES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -167,7 +168,7 @@ def check_pointer(path: str, size: int) -> None:
     if size > POINTER_BYTES:
         return
     with open_input(path) as file:
-        first, _, rest = bytes(file.read(1024)).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+        first, _, rest = bytes(file.read(1024)).removeprefix(BOM_UTF8).lstrip().partition(b"\n")
     if first.startswith(_LFS):
         stated = [line[5:].strip() for line in rest.split(b"\n") if line.startswith(b"size ")]
         of = f" of {int(stated[0]):,} bytes" if stated and stated[0].isdigit() else ""

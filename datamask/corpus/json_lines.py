@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Container, Iterator
 from typing import Any
 
@@ -23,7 +24,6 @@ BATCH_LINES = 2000
 BATCH_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20  # a longer line is no document; it is passed over without being held in memory
 MAX_DEPTH = 50  # of nested values; parquet's readers and writers recurse
-UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = b"\n") -> Iterator[bytes | None]:
@@ -33,7 +33,7 @@ def read_lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = 
     first = True
     while block := stream.read(BLOCK_BYTES):
         if first:
-            block = block.removeprefix(UTF8_BOM)
+            block = block.removeprefix(BOM_UTF8)
             first = False
         *ended, rest = block.split(end)
         for line in ended:
@@ -181,7 +181,7 @@ def check_head(head: bytes, path: str, format_: str = "jsonl") -> None:
     seems, remedy = next(((name, what) for magic, name, what in _HEADS if head.startswith(magic)), ("", ""))
     if seems and packed:
         remedy = "unpack it once" if "rename" in remedy else remedy
-    plain = head.removeprefix(UTF8_BOM).lstrip()
+    plain = head.removeprefix(BOM_UTF8).lstrip()
     if head[257:262] == b"ustar":
         seems, remedy = "a tar archive", "unpack it into a folder: tar -xf FILE"
     elif kind != "txt" and plain[:15].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
