@@ -38,6 +38,7 @@ from datamask.errors import (
 )
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim_packages, leave_working_directory
+from datamask.options import SetOption
 from datamask.records import JsonLines, as_line, asked_for, dumped, error_record
 from datamask.silence import SILENCE
 from datamask.surroundings import escaped, machines_fault, settle, settle_streams, shown
@@ -85,7 +86,7 @@ COMMANDS = {
 
 def show_config(
     config: Annotated[Path | None, typer.Option(help="YAML file whose settings replace the defaults.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, without comments.")] = False,
 ) -> None:
     """Print the complete configuration as YAML, a comment per setting."""

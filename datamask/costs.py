@@ -33,6 +33,7 @@ from datamask.corpus.read import corpus_schema, read_batches
 from datamask.corpus.shards import plan_shards
 from datamask.engine import Engine
 from datamask.errors import InputError, several
+from datamask.options import ConfigOption, JsonOption, SetOption
 from datamask.pipeline import STAGES, Stage
 from datamask.release import printing
 from datamask.work import Done, Work
@@ -115,9 +116,9 @@ def plan_run(
     input: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
     workers: Annotated[int, typer.Option(min=1, help="Workers that share the shards.")] = 1,
     documents: Annotated[int | None, typer.Option(min=1, help="Documents, if the corpus is larger than INPUT.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see `datamask config`.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Time a sample of each stage here and say what the whole corpus will cost."""
     chosen = load_config(config, set_ or [])

@@ -24,6 +24,7 @@ from datamask.corpus.sample import sample_corpus
 from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
 from datamask.libraries import begin_drawing
+from datamask.options import ConfigOption, JsonOption, SetOption
 from datamask.release.release_folder import find_release
 from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
@@ -41,11 +42,6 @@ InputOption = Annotated[
 InputArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[INPUT]...", help="As --input, which a shell's own glob can follow.")
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see `datamask config`.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="A setting: section.name=value; may be given several times.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 LogOption = Annotated[
     Literal["text", "json"],
     typer.Option("--log-format", help="Of progress, warnings and errors on stderr: text, or a line of JSON each."),

@@ -10,6 +10,7 @@ import typer
 
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import several
+from datamask.options import JsonOption
 
 
 def sample(
@@ -17,7 +18,7 @@ def sample(
         str, typer.Argument(help="Folder for the parquet files.", callback=outside_releases)
     ] = "out/sample-corpus",
     documents: Annotated[int, typer.Option(min=1, help="Greatest number of documents.")] = 20_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Gather a sample corpus from this machine's Python packages: docstrings and long comments, as FineWeb parquet."""
     from datamask.corpus.sample import sample_corpus

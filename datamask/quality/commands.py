@@ -13,6 +13,7 @@ import typer
 from datamask.config import load_config
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError, InputError, nearest
+from datamask.options import JsonOption, SetOption
 from datamask.quality.documents import Documents
 from datamask.quality.probe import CHECK_SENTENCES, features, save_probe
 from datamask.quality.rules import score_rules
@@ -39,9 +40,9 @@ def fit_quality(
         str | None, typer.Option(help="The run's encoder: a model's name or folder, or none for the signals alone.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with the encoder's settings.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    set_: SetOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same probe.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
     outside_releases(str(output))

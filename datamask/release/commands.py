@@ -9,10 +9,11 @@ import typer
 
 from datamask import storage
 from datamask.errors import ConfigError, printable, several, some
+from datamask.options import JsonOption
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
-from datamask.release.printing import Json, print_table, show_dropped, show_explanation, size
+from datamask.release.printing import print_table, show_dropped, show_explanation, size
 from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, release_versions
 from datamask.release.tokens.check import verify_tokens
@@ -37,7 +38,7 @@ def verify(
     tokens: Annotated[
         list[str] | None, typer.Option(help="Folders of `datamask tokens`: prove that they hold what was decided.")
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
     found = check(find_release(release), against or [], digest=digest)
@@ -64,7 +65,7 @@ def verify(
 
 
 def releases(
-    out: Annotated[str, typer.Argument(help="Output folder or URL.")] = "out/curated", json_: Json = False
+    out: Annotated[str, typer.Argument(help="Output folder or URL.")] = "out/curated", json_: JsonOption = False
 ) -> None:
     """List the releases of an output folder, the newest last."""
     out = storage.output_folder(out)
@@ -101,7 +102,7 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A", help=RELEASE)],
     second: Annotated[str, typer.Argument(metavar="B", help=RELEASE)],
     rows: Annotated[int, typer.Option(min=1, help="Values shown of each column.")] = 10,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say what entered and what left from release A to release B: by source, language, length and score, and why."""
     a, b = find_release(first), find_release(second)
@@ -129,7 +130,7 @@ def explain(
     ] = None,
     language: Annotated[str | None, typer.Option(help="The same as --only language=…")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which are drawn.")] = 0,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say why a document is in a release, or is not; or show some that a filter took, beside what was kept."""
     if (document is None) == (filter_ is None):
@@ -162,7 +163,7 @@ def push(
     public: Annotated[
         bool, typer.Option("--public", help="On the hub, a data set that everybody can read; without it, private.")
     ] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Upload a release; run again, it goes on where it stopped. Credentials come from the environment."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

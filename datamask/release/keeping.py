@@ -10,14 +10,15 @@ import typer
 
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import several
+from datamask.options import JsonOption
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
-from datamask.release.printing import Json, print_table, size
+from datamask.release.printing import print_table, size
 from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
 
 
-def status(out: Out = "out/curated", json_: Json = False) -> None:
+def status(out: Out = "out/curated", json_: JsonOption = False) -> None:
     """Say what an output folder holds: its releases, the last run, what lies in work/ and what of it can go."""
     found = survey(out)
     if json_:
@@ -44,7 +45,7 @@ def clean(
     out: Out,
     releases: Annotated[int, typer.Option(min=1, help="Keep what so many of the newest releases need.")] = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would go.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
     found = remove(out, releases) if yes else unneeded(out, releases)
@@ -71,7 +72,7 @@ def rollback(
     version: Annotated[
         str | None, typer.Argument(help="A release's version or number; by default the one before.")
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Point `latest` at an earlier release; nothing is removed."""
     before, after = roll_back(out, version)
@@ -93,7 +94,7 @@ def trends(
         float | None,
         typer.Option(min=0, help="What an hour of work costs, in any currency: tells each release's cost."),
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Show how the releases have changed: documents, tokens, quality, gap, seconds, cost; as a table and a page."""
     rows = gather(out, price)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from datamask.release.dropped import Dropped
     from datamask.release.explain import Explanation
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 WIDE = 240  # columns of a table where there is no terminal
 EXPLAINED = 0.9  # share of the selected that prices must explain for a place by price to be shown
 

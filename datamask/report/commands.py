@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from datamask.corpus.belonging import outside_releases
+from datamask.options import JsonOption
 from datamask.release.release_folder import find_release
 from datamask.storage import join
 from datamask.surroundings import escaped
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
 
 def report(

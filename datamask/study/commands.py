@@ -11,9 +11,9 @@ from ruamel.yaml import YAML, YAMLError
 from datamask.config import Select
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
+from datamask.options import JsonOption, SetOption
 from datamask.stages import check_place
 from datamask.storage import join, writable
-from datamask.study.comparisons import JsonOption
 from datamask.surroundings import escaped
 
 
@@ -41,7 +41,7 @@ def judge(
     network_pools: Annotated[int | None, typer.Option(min=1, help="Pools the network reads; all by default.")] = None,
     device: Annotated[str, typer.Option(help="Of the network: auto, cpu, cuda.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of pools, draws, items and the network.")] = 0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    set_: SetOption = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.", callback=outside_releases)
     ] = None,

@@ -11,19 +11,19 @@ import typer
 from datamask.config import load_config, validate
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
+from datamask.options import JsonOption, SetOption
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, writable, write_content
 from datamask.study.targets import read_targets
 from datamask.surroundings import escaped
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 PlaceArgument = Annotated[str, typer.Argument(help="An output folder, its work/, or one of its releases.")]
 
 
 def sweep(
     corpus: PlaceArgument,
     points: Annotated[int, typer.Option(min=2, help="How many λ from 0 to 1; the configuration's own is added.")] = 11,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    set_: SetOption = None,
     documents: Annotated[int, typer.Option(min=100, help="At most about so many: a uniform sample.")] = 100_000,
     pick: Annotated[str | None, typer.Option(help="knee, or quality=NUMBER: the least mean quality.")] = None,
     config: Annotated[
@@ -72,7 +72,7 @@ def ablate(
         list[str] | None,
         typer.Option(help="Texts from outside the pool, on which the coder judges every arm; patterns too."),
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    set_: SetOption = None,
     to: Annotated[
         str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.", callback=outside_releases)
     ] = None,

@@ -10,8 +10,8 @@ import typer
 from datamask.config import Statement
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
+from datamask.options import JsonOption
 from datamask.release.commands import RELEASE, print_json
-from datamask.release.printing import Json
 from datamask.release.release_folder import find_release
 from datamask.release.summary.facts import with_statements
 from datamask.release.summary.write import FILES, publish_files, summary_files
@@ -27,7 +27,7 @@ def summary(
         list[str] | None, typer.Option(help=f"NAME=TEXT, what only you know: {', '.join(get_args(Statement))}.")
     ] = None,
     small: Annotated[bool, typer.Option("--small", help="The provider is a small or medium enterprise.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say what a release is made of, as the EU's AI Act asks: domains, dumps, dates, languages, licences, removals."""
     said: dict[str, str] = {}

@@ -9,8 +9,9 @@ import typer
 
 from datamask.errors import several
 from datamask.maps import Threads
+from datamask.options import JsonOption
 from datamask.release.commands import RELEASE, print_json
-from datamask.release.printing import Json, size
+from datamask.release.printing import size
 from datamask.release.release_folder import find_release
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.write import TokenOptions, write_tokens
@@ -27,7 +28,7 @@ def tokens(
         int, typer.Option(min=1, help="Tokens of a file, about; each worker holds as many in memory.")
     ] = TokenOptions.file_tokens,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; else one per core, at most 8.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Write a release as a trainer reads it: tokenised, each document as often as it was chosen, shuffled over all."""
     options = TokenOptions(format_, seed, end, file_tokens)
