@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from datamask.text.language_groups import language_groups
 
@@ -32,6 +33,28 @@ def test_languages_and_scripts_are_told_apart() -> None:
         assert np.bincount(groups[language == number]).max() >= 50
     for kind in range(kinds.max() + 1):
         assert len(np.unique(groups[kinds == kind])) == 1  # kinds are finer
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_rare_languages_beside_a_large_one_stay_apart(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+
+    def vocabulary(number: int, shares: np.ndarray) -> list[str]:
+        letters = list("abcdefghijklmnopqrstuvwxyz")
+        return ["".join(generator.choice(letters, int(generator.integers(3, 8)), p=shares)) for _ in range(number)]
+
+    def drawn(words: np.ndarray | list[str], number: int) -> list[str]:
+        return [" ".join(generator.choice(words, 60)) for _ in range(number)]
+
+    large, found = vocabulary(4000, generator.dirichlet(np.full(26, 0.5))), []
+    for _ in range(200):  # texts of as many kinds
+        found += drawn(generator.choice(large, 150), 20)
+    related = generator.dirichlet(np.full(26, 0.5))
+    shared = vocabulary(45, related)
+    for _ in range(30):
+        found += drawn(vocabulary(60, related) + shared, 60)
+    groups = language_groups(found, 0)[0][4000:].reshape(30, 60)
+    assert len({int(np.bincount(group).argmax()) for group in groups}) == 30
 
 
 def test_same_texts_same_groups() -> None:
