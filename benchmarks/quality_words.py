@@ -3,10 +3,10 @@
     python benchmarks/quality_words.py --data '../shared/data/real/real-*.parquet' [--seed 4] [--read 20]
 
 Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
-real documents; the area under the curve by which the score puts the intact above the junk, beside the published rules'.
-With --unstated, nobody says the language of any document. Additions: how far a table or a head of mail moves the
-document that it is put into. Layouts: how far the same words laid out otherwise move the score. Labels: nothing is
-fitted to them. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each.
+real documents; the area under the curve by which the score puts the intact above the junk. With --unstated, nobody
+says the language of any document. Additions: how far a table or a head of mail moves the document that it is put into.
+Layouts: how far the same words laid out otherwise move the score. Labels: nothing is fitted to them, and the published
+rules beside. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from datamask.quality.rules import score_rules as by_rules
 PLANTED_SOURCES = ("masakhanews", "de_federal_law", "movie_reviews", "udhr2")
 
 
-def scores(texts: Sequence[str], languages: Sequence[str | None], model: pool.PoolModel) -> dict[str, np.ndarray]:
-    documents = Documents(np.arange(len(texts)), texts, languages=languages)
-    return {"content": ContentScorer(model).score(documents).score, "rules": by_rules(documents.signals)}
+def score(texts: Sequence[str], languages: Sequence[str | None], model: pool.PoolModel) -> np.ndarray:
+    return ContentScorer(model).score(Documents(np.arange(len(texts)), texts, languages=languages)).score
 
 
 def auc(good: np.ndarray, bad: np.ndarray) -> float:
@@ -51,33 +50,28 @@ def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, see
         if row["source"] in PLANTED_SOURCES and row["language"] and len(row["text"].split()) >= 50:
             chosen.setdefault(row["language"], []).append(row["text"])
     chosen = {name: texts for name, texts in sorted(chosen.items()) if len(texts) >= 50}
-    table: dict[str, dict[str, dict[str, float]]] = {"content": {}, "rules": {}}
+    table: dict[str, dict[str, float]] = {}
     moved: dict[str, list[np.ndarray]] = {}
     for language, texts in chosen.items():
         texts = random.Random(seed).sample(texts, min(documents, len(texts)))
         said = language if stated else None
-        intact = scores(texts, [said] * len(texts), model)
+        intact = score(texts, [said] * len(texts), model)
         for kind, made in planted(texts, random.Random(seed + 1), language).items():
-            if len(made) < 15:
-                continue
-            junk = scores([text for _, text in made], [said] * len(made), model)
-            for name in table:
-                table[name].setdefault(kind, {})[language] = auc(intact[name], junk[name])
+            if len(made) >= 15:
+                junk = score([text for _, text in made], [said] * len(made), model)
+                table.setdefault(kind, {})[language] = auc(intact, junk)
         vocabulary = [word for text in texts for word in pieces(text, language)]
         changes = additions(random.Random(seed + 2), vocabulary, language)
         changes |= {kind: partial(laid_out, kind) for kind in layouts("")}
         for kind, change in changes.items():
-            laid = scores([change(text) for text in texts], [said] * len(texts), model)
-            for name in table:
-                moved.setdefault(f"{name} {kind}", []).append(np.abs(laid[name] - intact[name]))
-    for name, found in table.items():
-        print(f"\nAUC of intact documents against junk made of them, by {name}\n")
-        print(f"| junk | mean of {len(chosen)} languages | least | below .95 |\n|---|--:|--:|---|")
-        for kind, by in found.items():
-            low = ", ".join(f"{x} {by[x]:.3f}" for x in sorted(by, key=by.__getitem__) if by[x] < 0.95)
-            print(f"| {kind} | {np.mean([*by.values()]):.3f} | {min(by.values()):.3f} | {low} |")
-    print("\n| what moves the score | mean | greatest language's |\n|---|--:|--:|")
-    for kind, parts in sorted(moved.items()):
+            laid = score([change(text) for text in texts], [said] * len(texts), model)
+            moved.setdefault(kind, []).append(np.abs(laid - intact))
+    print(f"\n| junk | mean of {len(chosen)} languages | least | below .95 |\n|---|--:|--:|---|")
+    for kind, by in table.items():
+        low = ", ".join(f"{x} {by[x]:.3f}" for x in sorted(by, key=by.__getitem__) if by[x] < 0.95)
+        print(f"| {kind} | {np.mean([*by.values()]):.3f} | {min(by.values()):.3f} | {low} |")
+    print(f"\n| put in | mean of {len(chosen)} languages | most moved language's |\n|---|--:|--:|")
+    for kind, parts in moved.items():
         print(f"| {kind} | {np.concatenate(parts).mean():.3f} | {max(float(part.mean()) for part in parts):.3f} |")
 
 
@@ -132,9 +126,10 @@ def main() -> None:
     texts, said = [row["text"] for row in rows], [None if options.unstated else row["language"] for row in rows]
     model = pool.fit_pool_model(*pool.sample(zip(texts, said, strict=True)))
     print(f"{len(rows):,} documents; groups: {', '.join(model.pool.languages.names)}")
-    every = scores(texts, said, model)
-    labels(rows, every)
-    ends(rows, every["content"], options.read)
+    content = score(texts, said, model)
+    rules = by_rules(Documents(np.arange(len(texts)), texts, languages=said).signals)
+    labels(rows, {"content": content, "rules": rules})
+    ends(rows, content, options.read)
     plant(rows, model, options.documents, options.seed, not options.unstated)
 
 

@@ -1,8 +1,8 @@
 """Runs the benchmark behind a table of RESULTS.md and replaces the table in place.
 
     python benchmarks/run.py --list
-    python benchmarks/run.py selection_limits --with pool.npz=/data/pool.npz
-    python benchmarks/run.py selection_limits --dry-run        # what would be run
+    python benchmarks/run.py prices_parts --with out/real=/data/out
+    python benchmarks/run.py prices_parts --dry-run        # what would be run
 
 A table stands between two markers, which name it and its command; a name may have several tables, the first, second, …
 that the command prints. What the command needs and only you know (a corpus, a file of embeddings) is given by --with.
