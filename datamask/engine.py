@@ -190,15 +190,15 @@ class Engine:
             futures.append(
                 self.submit(RoundWork(STAGES[stage], name, work, state, items[first:last], rows[first:last]))
             )
-        each = partial(self._show_part, stage, rows, size)
-        found = self.wait(futures, each)
+
+        def show(done: Done, place: int) -> None:
+            self.board.complete_part(stage, done.message, sum(rows[place * size : (place + 1) * size]))
+
+        found = self.wait(futures, show)
         seconds = sum(done.seconds for done in found)
         self._took[kind] = seconds / max(len(items), 1)
         self._waited[stage] += time.monotonic() - began - seconds
         return [result for done in found for result in done.result]
-
-    def _show_part(self, stage: str, rows: Sequence[int], size: int, done: Done, place: int) -> None:
-        self.board.complete_part(stage, done.message, sum(rows[place * size : (place + 1) * size]))
 
     def wait(
         self, futures: Sequence[Pending], each: Callable[[Done, int], None] = lambda done, place: None

@@ -163,19 +163,15 @@ class Board:
     def end(self, stage: str) -> None:
         """A stage has ended: what was expected of it beyond its rows is expected no more."""
         with self._lock:
-            line = self.stages[stage]
-            line.ended = True
+            self.stages[stage].ended = True
 
-    def end_whole(self, stage: str, cached: bool, seconds: float | None = None) -> None:
-        """A stage that sees the corpus as a whole is over.
-
-        :param seconds: that it worked; None: from its beginning to now.
-        """
+    def end_whole(self, stage: str, cached: bool, seconds: float) -> None:
+        """A stage that sees the corpus as a whole is over. seconds: that it worked."""
         with self._lock:
             line = self.stages[stage]
             line.last = time.monotonic()
             line.ended = True
-            line.seconds = 0.0 if cached else line.last - line.started if seconds is None else seconds
+            line.seconds = 0.0 if cached else seconds
             line.cached, line.done, line.rows = int(cached), int(not cached), line.total
 
 

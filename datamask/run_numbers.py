@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from datamask import storage
@@ -55,14 +56,14 @@ def numbers(
             }
             for line in engine.board.stages.values()
         ],
-        "failed": [{"path": file.path, "error": file.error} for file in failed],
+        "failed": [asdict(file) for file in failed],
         "read_as": [
             {"path": source["path"], "how": str(part_of(source).reading)}
             for source in manifest["sources"]
             if source.get("reading")
         ],
         "restated": [column for column in manifest["columns"] if "from" in column],
-        "skipped": [{"path": file.path, "error": file.error} for file in skipped],
+        "skipped": [asdict(file) for file in skipped],
         "seconds": round(time.monotonic() - engine.began, 1),
     }
 

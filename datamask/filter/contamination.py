@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.filter.leaks import Items, items_of
 from datamask.filter.word_rows import ROW
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, required
 
 COMMON = 10  # documents that hold a common row, at least
 WORDS = 3 * ROW  # as many words as three rows that do not overlap
@@ -103,6 +103,4 @@ def _span(row: Mapping[str, Any], items: Items, common: frozenset[int], part: in
 
 
 def _rows(files: ShardFiles) -> list[dict[str, Any]]:
-    if files.leaks is None:
-        raise ValueError(f"shard {files.shard.name} was not searched for test items yet")
-    return storage.read_table(files.leaks.path).to_pylist()
+    return storage.read_table(required(files.leaks).path).to_pylist()

@@ -112,7 +112,7 @@ def test_what_remains_is_told_at_the_rate_so_far_or_by_the_last_time():
     whole = line(rows=0)
     board = Board()
     board.stages["embed"] = whole
-    board.end_whole("embed", cached=False)
+    board.end_whole("embed", cached=False, seconds=1.0)
     assert whole.rate == pytest.approx(100, rel=0.01) and whole.remaining is None
 
 
