@@ -75,7 +75,7 @@ def plan_again(engine: Engine, settings: Config, out: str, last: ReleaseFolder |
         ) from error
 
 
-def previous_run(last: ReleaseFolder, settings: Config, work: str, changes: Changes, keep: bool = False) -> Previous:
+def previous_run(last: ReleaseFolder, settings: Config, work: str, changes: Changes, keep: bool) -> Previous:
     """What a run takes over from the last release: what it fitted, and its prices if the settings ask for them and
     what they depend on is the same.
 

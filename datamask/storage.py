@@ -239,8 +239,8 @@ def size_of(url: str) -> int | None:
             return None
 
 
-def open_input(url: str, mode: str = "rb") -> Any:
-    """An open file object for reading, local or remote.
+def open_input(url: str) -> Any:
+    """An open file object for reading bytes, local or remote.
 
     :raises MissingFileError: it is not there. :raises StorageError, TransientError: see `storage_errors`.
     """
@@ -248,7 +248,7 @@ def open_input(url: str, mode: str = "rb") -> Any:
         fs, path = filesystem(url)
         if not is_remote(url):
             _check_regular(path, url)
-        return fs.open(path, mode)
+        return fs.open(path, "rb")
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ class Column:
         return pa.field(self.name, self.type, metadata={RESTATED: self.restated} if self.restated else None)
 
 
-def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: Sequence[str] = ()) -> list[Column]:
+def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: Sequence[str]) -> list[Column]:
     """The columns of a file under our names: FineWeb's first, then the others in the file's order, all kept but `drop`.
 
     :param mapping: `corpus.columns`, our name → the file's; a name the file does not have is passed over, except text.

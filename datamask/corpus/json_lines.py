@@ -171,7 +171,7 @@ _HEADS = [
 _SAYS = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV", "txt": "text"}
 
 
-def check_head(head: bytes, path: str, format_: str = "jsonl") -> None:
+def check_head(head: bytes, path: str, format_: str) -> None:
     """Raises when the first bytes (a thousand) show that the file is something else than its name says.
 
     :param format_: jsonl, csv, tsv or txt, with the compression that the head was unpacked from.

@@ -25,6 +25,7 @@ DISPUTED = 400  # documents of each kind that the examples are taken from
 EXAMPLES = 6  # documents of each kind of disagreement
 EXAMPLE_CHARACTERS = 420
 HOVER_CHARACTERS = 140
+THINNED = 20_000  # documents of a choice that the nearest is looked for among, at most
 ALIKE = 0.5  # cosine between two examples above which the second is skipped, so that examples differ
 
 Rows = list[dict[str, Any]]
@@ -200,8 +201,8 @@ def explained_by_price(sample: Sample) -> float:
     return float(chosen[highest].mean()) if len(highest) else 1.0
 
 
-def _thin(rows: Indices, count: int = 20_000) -> Indices:
-    return rows[:: max(1, -(-len(rows) // count))]
+def _thin(rows: Indices) -> Indices:
+    return rows[:: max(1, -(-len(rows) // THINNED))]
 
 
 def _unlike(vectors: Vectors, candidates: Indices) -> Indices:

@@ -155,11 +155,12 @@ def percentile_of(value: float, sorted_values: Floats) -> float:
     return float(100 * (low + high) / (2 * len(sorted_values)))
 
 
-def wilson(count: npt.ArrayLike, of: npt.ArrayLike, z: float = 1.96) -> tuple[Floats, Floats]:
+def wilson(count: npt.ArrayLike, of: npt.ArrayLike) -> tuple[Floats, Floats]:
     """The ends of the 95 % interval of a share (Wilson, J. Am. Stat. Assoc. 22, 1927): 0 and 1 where `of` is 0.
 
     Unlike count/of ± an error, it is right for few documents and for shares near 0 and 1.
     """
+    z = 1.96  # of 95 %
     k, n = np.asarray(count, dtype=np.float64), np.asarray(of, dtype=np.float64)
     there = np.maximum(n, 1)
     middle = (k + z * z / 2) / (there + z * z)

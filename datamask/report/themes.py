@@ -51,8 +51,8 @@ def specification(chart: Mapping[str, Any]) -> dict[str, Any]:
     return {"$schema": "https://vega.github.io/schema/vega-lite/v6.4.1.json", "config": {"view": view}, **chart}
 
 
-def picture(chart: Mapping[str, Any], title: str, width: int = 640) -> dict[str, Any]:
+def picture(chart: Mapping[str, Any], title: str) -> dict[str, Any]:
     """The Vega-Lite specification of the chart as a picture on white, for `drawing.draw_png`."""
     heading = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}
-    widths = {"width": width} if chart.get("width") == "container" else {}
+    widths = {"width": 640} if chart.get("width") == "container" else {}
     return {**specification(chart), **widths, "title": heading, "padding": 12}

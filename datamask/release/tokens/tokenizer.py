@@ -36,7 +36,7 @@ class FoundTokenizer:
         return {"name": self.name, "sha256": digest, "end": self.end, "end_id": self.end_id}
 
 
-def find_tokenizer(name: str, end: str | None = None) -> FoundTokenizer:
+def find_tokenizer(name: str, end: str | None) -> FoundTokenizer:
     """The tokenizer of that name, and the token that ends a document: `end`, or its configuration's eos_token, or the
     first of `ENDS` that it has.
 
