@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,10 @@ SAME = 0.45
 COMPARED = 100  # documents of a group that this is told by
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
 PROFILE = 400  # words that tell it from others
-TRUST = 5  # a document is in its likeliest language where it has at least this part of the usual frequent words
+# A document is in its likeliest language where it has at least this part of the usual frequent words: one that states
+# none, for a menu or a list has few of them; and one that states another, which may be the same by another name (.74
+# and more), or a language that is like it (.58 at most, but for one of 215).
+TRUST, SURE = 0.2, 0.65
 BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
 LOOK = 400  # a document's first words in no figures, which its language is told from
 FEWEST = 20  # a document with fewer is as if it had so many, the others in no language
@@ -76,15 +79,19 @@ class Languages:
         known = {name: place for place, name in enumerate(self.names[: self.languages])}
         found = np.array([known.get(name, -1) if name else -1 for name in given], dtype=np.int64)
         unknown = np.flatnonzero(found < 0)
-        found[unknown] = self.by_words(words, unknown)
+        another = np.array([bool(stated_language(name)) for name in given], dtype=bool)
+        found[unknown] = self.by_words(words, unknown, np.where(another, SURE, TRUST)[unknown])
         found[code > _CODE] = self.languages
         return found
 
-    def by_words(self, words: BatchWords, documents: np.ndarray) -> np.ndarray:
-        """(n,) int64, places in `names` by the words alone, of some of the documents: (n,) ascending numbers."""
+    def by_words(self, words: BatchWords, documents: np.ndarray, part: Any = TRUST) -> np.ndarray:
+        """(n,) int64, places in `names` by the words alone, of some of the documents: (n,) ascending numbers.
+
+        :param part: (n,) of the usual frequent words, that a document must have at least to be in a language; or of all
+        """
         place, owner = _first_words(words, documents)
         told, share = self._told(words.hashes[place], owner, len(documents))
-        likely = (told >= 0) & (share >= self.usual[told] / TRUST)
+        likely = (told >= 0) & (share >= self.usual[told] * part)
         return np.where(likely, told, self._of_scripts[_scripts(words, place, owner, len(documents))])
 
     @cached_property

@@ -17,9 +17,10 @@ from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, counted
 from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
+from datamask.quality.spellings import Spellings
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 18  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 19  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -33,7 +34,8 @@ MEASURES = (
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
     "adverts",  # share of words that hardly stand but in spam: drugs, bets, fakes, sex
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
-    "unknown",  # share of words that the pool does not know and the text says once: terms come again, misprints differ
+    # share of words that a text says once and the pool neither knows nor spells so: terms come again, misprints differ
+    "unknown",
     "prose",  # share of words among function words and few capitals, of those in no figures
     "numbered",  # share of words in passages of figures that hold nearly as many function words as text does
     "numbered_order",  # `order` of these, numbers and marks left out: near 0 in lists, else they are text
@@ -74,6 +76,7 @@ class MeasuredPool:
 
     counts: NgramCounts
     languages: Languages
+    spellings: Spellings
 
 
 def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +195,8 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
     spelled = words.is_word & ~words.figures & (words.kinds & (DIGIT | UPPER) == 0)  # names are unknown everywhere
-    plain, unknown = words.count(spelled), single_words(words, np.flatnonzero(spelled & (known == 0)))
+    plain, unknown = words.count(spelled), np.flatnonzero(spelled & (known == 0))
+    unknown = single_words(words, unknown[pool.spellings.strange(words, unknown, half, group)])
     known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
     listed = find_listed(words)

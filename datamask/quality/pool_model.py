@@ -27,6 +27,7 @@ from datamask.quality.character_ngrams import CountTable, NgramCounts
 from datamask.quality.documents import BATCH
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
+from datamask.quality.spellings import Spellings
 from datamask.quality.terms import UsualTerms
 from datamask.quality.word_tables import tables
 from datamask.text.utf8 import blocks
@@ -71,7 +72,10 @@ def fit_pool_model(texts: Sequence[str], given: Sequence[str | None]) -> PoolMod
     words = [one for one, _ in laid]
     code = np.concatenate([np.nan_to_num(pool_free_measures(one)["code"]) for one in words])
     models = languages.fit_language_models(words, beginnings, given, code)
-    pool = MeasuredPool(ngrams.count_ngrams_by_half(words), models)
+    ends = np.cumsum([len(one) for one in words])[:-1]
+    groups = [models.groups(*one, part) for one, part in zip(laid, np.split(code, ends), strict=True)]
+    spellings = Spellings.of(zip(words, groups, strict=True))
+    pool = MeasuredPool(ngrams.count_ngrams_by_half(words), models, spellings)
     found = [measure(one, names, pool) for one, names in laid]
     measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
     return PoolModel(pool, terms.fit_usual(measured, group, pool.languages.names))
@@ -125,6 +129,7 @@ def write_pool_model(url: str, model: PoolModel) -> None:
     tensors = {f"counts.{name}": getattr(model.pool.counts, name).slots for name in ngrams.TABLES}
     tensors |= {f"languages.{name}": getattr(told, name) for name in _LANGUAGES}
     tensors |= {f"usual.{name}": getattr(model.usual, name) for name in _USUAL}
+    tensors["spellings"] = model.pool.spellings.seen
     facts = {"names": told.names, "languages": told.languages, "signals": terms.SIGNALS}
     tensors["facts"] = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
     storage.write_content(url, save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
@@ -151,6 +156,7 @@ def read_pool_model(url: str) -> PoolModel:
             tuple(facts["names"]), facts["languages"], *(tensors[f"languages.{name}"] for name in _LANGUAGES)
         )
         usual = UsualTerms(*(tensors[f"usual.{name}"] for name in _USUAL))
+        spellings = Spellings(tensors["spellings"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelError(f"{url}: damaged ({error}); remove it and run again, it is fitted anew") from error
-    return PoolModel(MeasuredPool(counts, told), usual)
+    return PoolModel(MeasuredPool(counts, told, spellings), usual)

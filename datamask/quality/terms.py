@@ -45,7 +45,6 @@ class MeasureTerm:
     spread: float  # the least spread of the measure that counts, after its square root is taken where `root`
     said: str  # in an explanation
     root: bool = False  # of shares of rare things, whose spread grows with them
-    relative: float = 0.0  # of the usual value, what the least spread is wider by
     free: float = 0.5  # spreads from the usual that are no fault yet
     sharp: float = 2.0  # of the bend there
     fixed: bool = False  # compared with 0, not with what is usual: bad in any language
@@ -63,10 +62,7 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures", allowed=0.28),
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
-    # Where most words come once, as where they have many endings, or in a small sample, it tells less.
-    MeasureTerm(
-        "unknown", "high", 4.0, 0.035, "its words are misspelt or of another language", relative=0.15, free=2, sharp=5
-    ),
+    MeasureTerm("unknown", "high", 4.0, 0.0075, "its words are misspelt or of another language", free=2, sharp=5),
     MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     MeasureTerm("broken", "high", 3.5, 0.01, "its characters are broken", root=True, fixed=True),
@@ -77,7 +73,9 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),
     MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of spam's words", root=True, free=0.8),
 )
-ORDER, FIGURES = (next(n for n, term in enumerate(TERMS) if term.measure == name) for name in ("order", "figures"))
+ORDER, FIGURES, UNKNOWN = (
+    next(n for n, term in enumerate(TERMS) if term.measure == name) for name in ("order", "figures", "unknown")
+)
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 
 
@@ -128,8 +126,8 @@ def _middles(
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
     median, spread = np.zeros((groups, len(TERMS))), np.zeros((groups, len(TERMS)))
-    narrow, relative, fixed, allowed = (
-        np.array([getattr(term, name) for term in TERMS]) for name in ("spread", "relative", "fixed", "allowed")
+    least, fixed, allowed = (
+        np.array([getattr(term, name) for term in TERMS]) for name in ("spread", "fixed", "allowed")
     )
     for one in range(groups):
         mine = values[(group == one) & enough]
@@ -138,9 +136,9 @@ def _middles(
         found = np.where(np.isnan(found), everyone, found)
         low, middle, high = weight * found + (1 - weight) * everyone
         zero = fixed & ~usual_of_code if names[one] == CODE else fixed
-        least = narrow + relative * middle
         median[one] = np.where(zero, 0, middle) + allowed
         spread[one] = np.where(zero | (allowed > 0), least, np.maximum((high - low) / 1.349, least))
+        spread[one, UNKNOWN] /= max(weight, 1e-9)  # few documents teach few words
         if strange[one]:
             spread[one, [term.measure in OF_KNOWN_LANGUAGES for term in TERMS]] = np.inf
     return median, spread
