@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -218,8 +218,10 @@ def run_flow(
     if not plain:
         load_prefect()
     try:
-        with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain):
+        with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain), ExitStack() as stack:
             SILENCE.doing("is at work")
+            if as_json:  # what code of the user's own prints is no part of the object
+                stack.enter_context(redirect_stdout(sys.stderr))
             found = flow()
     except BaseException as error:
         let_go(error)

@@ -206,6 +206,27 @@ def test_a_plain_run_makes_the_same_release_without_prefect(curated, corpus, tmp
     assert {name for name in mine if mine[name] != theirs.get(name)} <= {"manifest.json", "report.html", "report.json"}
 
 
+def test_what_code_of_ones_own_prints_is_no_part_of_the_object(call, corpus, tmp_path):
+    (rule := tmp_path / "loud.py").write_text(
+        "import numpy as np\n\nclass Loud:\n    def keep(self, documents):\n"
+        "        print('looking')\n        return np.ones(len(documents), bool)\n"
+    )
+    asked = [
+        "curate",
+        "--plain",
+        "--json",
+        "-i",
+        corpus,
+        "-o",
+        tmp_path / "loud",
+        "--set",
+        f"filter.own=['{rule}:Loud']",
+    ]
+    status, out, err = call(*asked)
+    assert status == 0 and json.loads(out)["new"]
+    assert "looking" in err
+
+
 def test_what_an_earlier_curation_chose_is_left_out_and_the_report_is_written(curate, corpus, out, tmp_path):
     now = curate(corpus, tmp_path / "now", "--set", f"duplicates.against=[{out}]")
     assert now["new"] and sum(now["documents"]["filtered"].values()) > 16  # exact duplicates alone are 16
