@@ -30,11 +30,13 @@ def main() -> None:
                 for solver in ("top-quality", "direct", "relaxation")
             }
             best = value["relaxation"]
-            fractional = max((step["relaxed"] for step in best.history if "relaxed" in step), default=float("nan"))
+            relaxed = [step["relaxed"] for step in best.history if "relaxed" in step]  # facility location has none
+            fractional = f"{max(relaxed):.5f}" if relaxed else ""
+            below = f"{100 * (1 - max(relaxed) / best.upper_bound):.3f} %" if relaxed else ""
             print(
                 f"| {metric} | {lamb} | {value['top-quality'].objective:.5f} | {value['direct'].objective:.5f} "
-                f"| {best.objective:.5f} | {fractional:.5f} | {best.upper_bound:.5f} "
-                f"| {100 * best.gap:.3f} % | {100 * (1 - fractional / best.upper_bound):.3f} % | {best.seconds:.1f} |",
+                f"| {best.objective:.5f} | {fractional} | {best.upper_bound:.5f} "
+                f"| {100 * best.gap:.3f} % | {below} | {best.seconds:.1f} |",
                 flush=True,
             )
 
