@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Unneeded:
     kept_for: tuple[str, ...]  # versions
     paths: tuple[str, ...]
     stages: tuple[Folder, ...]
-    releases: tuple[str, ...] = ()  # versions that hold what must be forgotten, with all their files
+    releases: tuple[str, ...]  # versions that hold what must be forgotten, with all their files
 
     @property
     def bytes(self) -> int:
@@ -75,12 +75,12 @@ class Survey:
     release_bytes: int
     work: tuple[Folder, ...]
     unfinished: tuple[str, ...]  # releases that an interrupted run had begun to write
-    input: tuple[str, ...] = ()  # of the last run
-    shards: int = 0
-    documents: int = 0
-    frees: int = 0  # bytes that `datamask clean` would free
-    free: int | None = None  # bytes of the disk; None: an object store
-    warnings: tuple[str, ...] = field(default=())
+    input: tuple[str, ...]  # of the last run
+    shards: int
+    documents: int
+    frees: int  # bytes that `datamask clean` would free
+    free: int | None  # bytes of the disk; None: an object store
+    warnings: tuple[str, ...]
 
 
 def survey(out: str) -> Survey:
@@ -93,8 +93,7 @@ def survey(out: str) -> Survey:
     last = _last_run(work)
     latest = latest_version(out)
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
-    there = latest is not None and latest in versions
-    total = release_at(out, latest).manifest()["conservation"]["total"] if latest and there else {}
+    total = release_at(out, latest).manifest()["conservation"]["total"] if latest and latest in versions else {}
     sizes, staging = _sizes(storage.join(out, "releases")), storage.join(work, "staging")
     staged = {path[len(staging) + 1 :].split("/")[0].removesuffix(".json") for path in _sizes(staging)}
     return Survey(
@@ -102,7 +101,7 @@ def survey(out: str) -> Survey:
         latest,
         len(versions),
         sum(sizes.values()),
-        tuple(_by_stage(work, _sizes(work))),
+        _by_stage(work, _sizes(work)),
         tuple(sorted(filter(KEY.fullmatch, staged))),
         tuple(last.get("config", {}).get("corpus", {}).get("input", ())),
         len(last.get("plan", {}).get("shards", ())),
@@ -146,7 +145,7 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     gone |= _parts(work, sizes, gone)
     if requests and latest in versions:
         gone |= {path: sizes[path] for path in work_files(release_at(out, latest).manifest(), work, sizes)}
-    return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)), holding)
+    return Unneeded(out, tuple(kept), tuple(sorted(gone)), _by_stage(work, gone), holding)
 
 
 def _last_run(work: str) -> Mapping[str, Any]:
@@ -292,11 +291,11 @@ def _sizes(folder: str) -> dict[str, int]:
     return {storage.join(folder, path): size for path, size in storage.file_sizes(folder).items()}
 
 
-def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:
+def _by_stage(work: str, sizes: Mapping[str, int]) -> tuple[Folder, ...]:
     own: dict[str, list[int]] = {}
     for path, bytes_ in sizes.items():
         own.setdefault(path[len(work) + 1 :].partition("/")[0], []).append(bytes_)
-    return (Folder(name, len(found), sum(found)) for name, found in sorted(own.items()))
+    return tuple(Folder(name, len(found), sum(found)) for name, found in sorted(own.items()))
 
 
 def _existing(out: str) -> Path:
