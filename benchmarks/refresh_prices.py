@@ -25,12 +25,12 @@ import torch
 
 from datamask import storage
 from datamask.config import Config, load_config
-from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection import stage as selecting
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import gather_pool, group_of, read_candidates
 from datamask.selection.cover.counting import count_shard
-from datamask.selection.extension import MustSolve
+from datamask.selection.extension import MustSolve, extend_prices
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles, recorded
 
 SHARDS = 4  # a day

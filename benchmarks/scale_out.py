@@ -52,10 +52,10 @@ from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.signatures import sign_shard
 from datamask.maps import Mapper, here
-from datamask.selection import learn_prices, mask_shard
 from datamask.selection import stage as selecting
 from datamask.selection.cover import cover_shards as covering
 from datamask.selection.cover.counting import with_atoms
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from datamask.text.text_hashes import text_hash
 

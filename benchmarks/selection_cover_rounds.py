@@ -39,12 +39,12 @@ from datamask import storage
 from datamask.config import Config, resolve
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
-from datamask.selection import learn_prices
 from datamask.selection import stage as selecting
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.cover.counting import held_words
+from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
 from datamask.storage import expand_patterns
 from datamask.text.ngrams import count_ngrams

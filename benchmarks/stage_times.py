@@ -75,7 +75,7 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
     from datamask.release.release_folder import Provenance
     from datamask.release.staging import export
     from datamask.report.report import write_report
-    from datamask.selection import learn_prices, mask_shard
+    from datamask.selection.stage import learn_prices, mask_shard
     from datamask.stages import ShardFiles
 
     config = Config.model_validate({"corpus": {"input": inputs}})

@@ -13,6 +13,7 @@ release.dataset(), release.decisions(), release.certificate
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from datamask.version import __version__
@@ -26,19 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["Release", "Selection", "__version__", "curate", "find_worth", "forget", "refresh", "select"]
 
 
+# Imported on first use, for they bring torch or parquet.
+_HOMES = {
+    "Release": "api",
+    "Selection": "selection.problem.problem",
+    "find_worth": "study.worth",
+    "select": "selection.arrays",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("select", "Selection"):  # imported on first use: they bring torch
-        import datamask.selection
-
-        return getattr(datamask.selection, name)
-    if name == "find_worth":
-        from datamask.study.worth import find_worth
-
-        return find_worth
-    if name == "Release":
-        from datamask.api import Release
-
-        return Release
+    if name in _HOMES:
+        return getattr(import_module(f"datamask.{_HOMES[name]}"), name)
     if name in ("curate", "forget", "refresh"):  # of the layer above
         from datamask.layers import from_layer_above
 

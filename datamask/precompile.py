@@ -29,7 +29,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
 from datamask.quality.signals import compute
 from datamask.report import page
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.selection.cover.atoms import AtomRows, shares
 from datamask.selection.cover.compiled import Curves
 from datamask.selection.cover.greedy_search import grow_greedily, improve

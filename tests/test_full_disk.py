@@ -23,7 +23,7 @@ from datamask.release.publication import publish
 from datamask.release.push import upload_release
 from datamask.release.release_folder import Provenance
 from datamask.release.staging import export
-from datamask.selection import learn_prices, mask_shard
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from tests.corpus import build
 from tests.flows.conftest import documents

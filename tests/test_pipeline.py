@@ -19,8 +19,8 @@ from datamask.filter.leaks import find_leaks
 from datamask.filter.signatures import sign_shard
 from datamask.pipeline import INDIFFERENT, STAGES
 from datamask.quality import prepare_quality, score_shard
-from datamask.selection import learn_prices, mask_shard
 from datamask.selection.cover.counting import with_atoms
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from tests.flows.conftest import SMALL, write_shard
 

@@ -16,7 +16,7 @@ from datamask.config import Config, ResolvedSelect, resolve
 from datamask.release.differences import excerpt
 from datamask.report import drawer, statistics
 from datamask.report.embedding_sample import Documents, Sample, Vectors
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.selection.solvers import can_solve
 
 MAP_POINTS = 300  # documents drawn from each choice

@@ -253,7 +253,7 @@ def mask_shard(
     if prices:
         raise InputError(
             f"{prices.path} has not decided on the shard {name} as it is now: extend it by the shard "
-            "(selection.extend_prices), or remove it and run again"
+            "(selection.extension.extend_prices), or remove it and run again"
         )
     candidates = read_candidates(files, config)
     made, facts = _alone(files, candidates, config)

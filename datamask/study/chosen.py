@@ -41,7 +41,7 @@ def chosen(
     :param quality: (N,) instead of the corpus's quality score.
     :param note: is told what a user has to know of the choice: documents left out since they hold the target.
     :raises ConfigError: the algorithm covers a target and `select.target` names none.
-    :raises InputError: the judge reads every item of `select.target`; or as `selection.select`.
+    :raises InputError: the judge reads every item of `select.target`; or as `arrays.select`.
     """
     words = {}
     if settings.solver == "semdedup" or (settings.solver not in PLAIN and settings.reads_vectors):

@@ -16,7 +16,7 @@ from datamask.release.publication import publish
 from datamask.release.release_folder import ReleaseFolder
 from datamask.release.staging import export
 from datamask.release.verify import verify
-from datamask.selection import learn_prices, mask_shard
+from datamask.selection.stage import learn_prices, mask_shard
 from tests.release.made import PROVENANCE, make_corpus, settings
 from tests.release.test_verify import redescribe
 

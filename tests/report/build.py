@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.stages import ShardFiles
 
 DIMENSIONS = 32

@@ -13,7 +13,7 @@ from datamask.cli import main
 from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.stages import record
 from datamask.study import front as front_page
 from datamask.study.chosen import texts_of

@@ -13,8 +13,9 @@ from datamask import storage
 from datamask.config import Config, validate
 from datamask.errors import InputError
 from datamask.maps import Threads, hand_on
-from datamask.selection import extend_prices, extension, learn_prices, mask_shard
-from datamask.selection.extension import MustSolve
+from datamask.selection import extension
+from datamask.selection.extension import MustSolve, extend_prices
+from datamask.selection.stage import learn_prices, mask_shard
 from tests.selection.cover.test_stage import texts_of
 from tests.selection.cover.test_stage import write_shard as write_texts
 from tests.selection.test_stage import configured, write_shard

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.selection.calibration import make_problem
 from datamask.selection.paper.facility import GraphCoverage
 from datamask.selection.problem.limits import Limits

@@ -8,7 +8,7 @@ import torch
 
 from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError
-from datamask.selection import select
+from datamask.selection.arrays import select
 from datamask.selection.calibration import make_problem
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.paper import policy_gradient

@@ -16,7 +16,9 @@ from datamask import storage
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import ConfigError, ConservationError, InputError
 from datamask.maps import Threads, here
-from datamask.selection import extend_prices, learn_prices, mask_shard, stage
+from datamask.selection import stage
+from datamask.selection.extension import extend_prices
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 
 WIDTH = 12

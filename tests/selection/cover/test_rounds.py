@@ -14,14 +14,16 @@ from scipy.sparse import csr_array
 from datamask.config import Config, Quota, resolve
 from datamask.errors import InputError
 from datamask.maps import Threads, here
-from datamask.selection import extend_prices, groups, learn_prices, mask_shard, stage
+from datamask.selection import groups, stage
 from datamask.selection import price_rounds as driver
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover import atoms
 from datamask.selection.cover import cover_shards as rounds
+from datamask.selection.extension import extend_prices
 from datamask.selection.groups import UndecidedTooFew
 from datamask.selection.problem.pool import Pool
+from datamask.selection.stage import learn_prices, mask_shard
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}

@@ -14,8 +14,8 @@ from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, StorageError
-from datamask.selection import learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, read_ngrams
+from datamask.selection.stage import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from datamask.text.ngrams import count_ngrams
 
