@@ -29,7 +29,8 @@ from scipy.optimize import Bounds, minimize
 from datamask.maps import Handed
 from datamask.selection import groups
 from datamask.selection.cover.solve import ACCURACY
-from datamask.selection.metrics.base import SummedState
+from datamask.selection.metrics.coverage import SummedCoverage
+from datamask.selection.metrics.moments import SummedMoments
 from datamask.selection.problem.feasible import Feasible
 
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
@@ -85,7 +86,7 @@ class Rounds(groups.GroupDriver):
     price_group: Any
     solve_fractions: Any
     search_mask: Any
-    joint: SummedState  # diversity's part of the objective
+    joint: SummedCoverage | SummedMoments  # without documents: diversity's part of the objective
     objective_span: float
     numbers: int  # that all documents take of the room
     lengths: Callable[[], Iterator[np.ndarray]]  # (n,) of each group, what each document takes of it

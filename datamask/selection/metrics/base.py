@@ -48,24 +48,20 @@ class RelaxedMetric(Protocol):
         """mask: (N,) float64 in [0, 1]. The raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
 
 
-class StateFunction(Protocol):
-    """A concave function of a state."""
-
-    @abstractmethod
-    def of_state(self, state: np.ndarray) -> float:
-        """Its value: of a metric raw D."""
-
-    @abstractmethod
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """Its gradient, of the state's shape."""
-
-
 @runtime_checkable
-class StateMetric(StateFunction, Protocol):
+class StateMetric(Protocol):
     """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
 
     p need not be 0 or 1: a document that is repeated counts as often.
     """
+
+    @abstractmethod
+    def of_state(self, state: np.ndarray) -> float:
+        """Raw D."""
+
+    @abstractmethod
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """Its gradient, of the state's shape."""
 
     @abstractmethod
     def state(self, mass: np.ndarray) -> np.ndarray:
@@ -87,18 +83,6 @@ class Slopes(NamedTuple):
     first: np.ndarray  # the slope at the state
     unit: np.ndarray  # in which the second derivatives of D's conjugate are alike there
     least: np.ndarray  # what the slope must not fall below
-
-
-class SummedState(StateFunction, Protocol):
-    """A function of a state (J,), whose documents are elsewhere."""
-
-    @abstractmethod
-    def slopes_from(self, state: np.ndarray) -> Slopes:
-        """What a descent from this state begins with."""
-
-    @abstractmethod
-    def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
-        """The state (J,) with this gradient, (j,) of the numbers that are `used`."""
 
 
 class MaskState:

@@ -187,12 +187,14 @@ class SummedCoverage(CurvedSum):
         return replace(self, rows=self.rows.within(self.t > 0))
 
     def slopes_from(self, state: np.ndarray) -> Slopes:
+        """What a descent from this state (J,) begins with."""
         used = self.t > 0
         first = self.slope(state)[used]
         first = np.maximum(first, FLATTEST * first.max(initial=0.0))
         return Slopes(used, first, first / np.sqrt(self.t[used]), LEAST_SLOPE * first)
 
     def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
+        """The state (J,) with this gradient, (j,) of the numbers that are `used`."""
         found, bend = self.mean.copy(), int(used[: self.curves.bend].sum())
         curves = self.curves._replace(bend=bend)
         found[used] = at_slope(self.t[used], slope / (1 - self.alpha), self.smooth[used], curves) / (1 - self.alpha)

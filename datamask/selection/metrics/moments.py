@@ -190,7 +190,7 @@ class DiSF(MomentMetric):
 
 @dataclass(frozen=True, eq=False)
 class SummedMoments:
-    """A weighted sum of moment metrics as a `base.SummedState`: −Σ_m scale_m ‖s_m‖².
+    """A weighted sum of moment metrics as a function of a state, its documents elsewhere: −Σ_m scale_m ‖s_m‖².
 
     The state (J,) has the moments' numbers, in shares of the budget, one after the other.
     """
@@ -227,11 +227,13 @@ class SummedMoments:
         return -2 * self.factors * state
 
     def slopes_from(self, state: np.ndarray) -> Slopes:
+        """As `SummedCoverage.slopes_from`."""
         used = self.factors > 0
         unit = np.sqrt(2 * self.factors[used])
         return Slopes(used, self.slope(state)[used], unit, np.full(len(unit), -np.inf))
 
     def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
+        """As `SummedCoverage.at_slope`."""
         found = np.zeros(len(used))
         found[used] = -slope / (2 * self.factors[used])
         return found
