@@ -428,7 +428,7 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any], half
         return {"coder": Coder, "n-grams": Ngrams}[name]()
     before, rest = split(whole, half)
     texts = [whole["texts"][row] for row in np.concatenate([before, rest])]
-    network = Network(SIZES[options.size](), texts, "cpu", before=texts[: len(before)])
+    network = Network(SIZES[options.size], texts, "cpu", before=texts[: len(before)])
     kept = options.to / f"start-{half}-{slug(network.name)}.pickle"
     if kept.exists():
         network.starts = pickle.loads(kept.read_bytes())

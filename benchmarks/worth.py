@@ -34,7 +34,7 @@ from datamask.run import curate
 from datamask.storage import expand_patterns
 from datamask.study.choices import _junk
 from datamask.study.coder import mean_bits
-from datamask.study.network import Network, Size
+from datamask.study.network import SIZES, Network
 from datamask.study.run import Settings
 from datamask.study.targets import Target, cut_texts, read_targets
 from datamask.study.worth import find_worth
@@ -137,7 +137,7 @@ def network_reads(
     before: what a network reads first. networks: the seed of each reading's; the mean of all is returned.
     """
     found: dict[str, list[float]] = {path.stem: [] for path in paths}
-    made = {seed: Network(Size.tiny(), before, "cpu", seed, before) for seed in set(networks)}
+    made = {seed: Network(SIZES["tiny"], before, "cpu", seed, before) for seed in set(networks)}
     old = chosen_texts(to)
     for order, seed in enumerate(networks):
         alone = mean_bits(made[seed].read(cut_texts(old, OLD + NEW, [seed, order]), asked))

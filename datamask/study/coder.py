@@ -103,9 +103,9 @@ class Coder:
         return code_targets(choice, targets, self.order)
 
 
-def mean_bits(read: Mapping[str, CodedItems], own: Sequence[str] = ()) -> float:
-    """Bits a byte, the mean of the targets, each alike; without those named in `own`."""
-    return float(np.mean([coded.bits_per_byte for name, coded in read.items() if name not in own]))
+def mean_bits(read: Mapping[str, CodedItems]) -> float:
+    """Bits a byte, the mean of the targets, each alike."""
+    return float(np.mean([coded.bits_per_byte for coded in read.values()]))
 
 
 def _reader(choice: bytes, order: int, room: int) -> Ppmd7Encoder:

@@ -118,7 +118,7 @@ def worth(
     if as_json:
         print(escaped({**found.as_json(), "paths": paths}))
         return
-    study_terminal.show_worth(found, paths)
+    study_terminal.show_tables(worth_page.lead(found), worth_page.tables(found), paths)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:

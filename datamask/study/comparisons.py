@@ -98,7 +98,7 @@ def ablate(
     if as_json:
         print(escaped({**findings.plain_json(found.as_json()), "paths": paths}))
     else:
-        study_terminal.show_ablation(found, paths)
+        study_terminal.show_tables(arms.lead(found), arms.tables(found), paths)
 
 
 def write_lamb(path: Path, lamb: float) -> None:

@@ -146,7 +146,7 @@ def render(front: Sweep) -> str:
     note = (
         "Terms are calibrated: 0 is a random selection, 1 is the best that quality, or diversity, alone could do. Length ratio: "
         "mean tokens over the pool's. Shared: Jaccard similarity with the selection of the row above. "
-        f"All solves together took {front.seconds:.1f} s; each begins where the one below it ended."
+        f"All solves together took {front.seconds:.1f} s."
     )
     sampled = "" if front.share >= 1 else f" (a {percent(front.share)} sample of the corpus)"
     lead = (

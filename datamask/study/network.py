@@ -1,6 +1,6 @@
 """The judge that trains: a small Llama on each choice, alike in everything but the choice, and what targets cost it.
 
-    judge = Network(Size.small(), pool_texts, before=other_texts)
+    judge = Network(SIZES["small"], pool_texts, before=other_texts)
     read = judge.read(cut_texts(texts, 4_600_000), targets)
     read["arc_easy"].bits_per_byte, judge.trained[-1]     # and what each rate and seed gave
 
@@ -36,6 +36,7 @@ from datamask.study.targets import BETWEEN, Target, first_rows
 
 CHECKPOINTS = 5
 TOKENIZER_BYTES = 4_000_000
+EVALUATED = 64  # sequences whose losses are computed together
 ENOUGH = 0.1  # of the text before: from less a start says little
 
 
@@ -50,28 +51,19 @@ class Size:
     before: int = 0  # bytes of random text that it has read before every choice; 0: it starts from noise
     start_rate: float = 5e-3  # at which it reads them
     seeds: int = 1
-    evaluated: int = 64  # sequences at a time
-
-    @staticmethod
-    def tiny() -> Size:
-        """0.16 M parameters, 35,000 tokens a second on one core: half a minute a choice of 2.3 MB."""
-        model = ProxySettings(vocabulary=1024, width=64, layers=2, heads=1, context=128, batch=8)
-        return Size("tiny", model, before=8_000_000)
-
-    @staticmethod
-    def small() -> Size:
-        """0.85 M parameters, 12,000 tokens a second on one core: two minutes and a half a choice of 4.6 MB."""
-        model = ProxySettings(vocabulary=2048, width=128, layers=3, heads=2, context=128, batch=8)
-        return Size("small", model, rates=(6e-4,), before=16_000_000, start_rate=3e-3)
-
-    @staticmethod
-    def large() -> Size:
-        """26 M parameters, four seeds, for a GPU."""
-        model = ProxySettings(vocabulary=16_384, width=512, layers=6, heads=8, context=512, batch=32)
-        return Size("large", model, rates=(2e-3, 5e-4, 5e-5), passes=2, seeds=4)
 
 
-SIZES = {"tiny": Size.tiny, "small": Size.small, "large": Size.large}
+# 0.16 M parameters, 35,000 tokens a second on one core: half a minute a choice of 2.3 MB.
+TINY = ProxySettings(vocabulary=1024, width=64, layers=2, heads=1, context=128, batch=8)
+# 0.85 M parameters, 12,000 tokens a second on one core: two minutes and a half a choice of 4.6 MB.
+SMALL = ProxySettings(vocabulary=2048, width=128, layers=3, heads=2, context=128, batch=8)
+# 26 M parameters, four seeds, for a GPU.
+LARGE = ProxySettings(vocabulary=16_384, width=512, layers=6, heads=8, context=512, batch=32)
+SIZES = {
+    "tiny": Size("tiny", TINY, before=8_000_000),
+    "small": Size("small", SMALL, rates=(6e-4,), before=16_000_000, start_rate=3e-3),
+    "large": Size("large", LARGE, rates=(2e-3, 5e-4, 5e-5), passes=2, seeds=4),
+}
 
 
 @dataclass(frozen=True)
@@ -269,8 +261,8 @@ class Network:
         device = next(model.parameters()).device
         found: list[npt.NDArray[np.float64]] = [np.zeros(0)] * len(windows)
         order = sorted(range(len(windows)), key=lambda place: len(windows[place]))
-        for start in range(0, len(order), self.size.evaluated):
-            places = order[start : start + self.size.evaluated]
+        for start in range(0, len(order), EVALUATED):
+            places = order[start : start + EVALUATED]
             longest = len(windows[places[-1]])
             rows = torch.tensor([windows[place] + [end] * (longest - len(windows[place])) for place in places])
             with torch.inference_mode():

@@ -24,12 +24,12 @@ END = "<|end|>"
 class ProxySettings:
     """A model's shape and its batches."""
 
-    vocabulary: int = 2048
-    width: int = 192
-    layers: int = 4
-    heads: int = 3
-    context: int = 128
-    batch: int = 8  # sequences of `context` tokens
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    context: int
+    batch: int  # sequences of `context` tokens
     device: str = "auto"
 
 

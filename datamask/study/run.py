@@ -44,6 +44,7 @@ BEFORE = 0.2  # of the candidates, at most, are what the network reads before an
 CHEAP = ("coder", "n-grams")
 MOST_BYTES = 32_000_000  # of a choice, unless asked for
 Tell = Callable[[str], None]
+PoolChoices = tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]  # a pool's texts, and each arm's mask
 
 
 class Judge(Protocol):
@@ -89,13 +90,6 @@ class Settings:
     arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> changes of the corpus's settings
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
-    corpus: Embedded
-    texts: Sequence[bytes]
-    masks: Mapping[str, npt.NDArray[np.bool_]]
-
-
 def run_study(
     place: str,
     targets: Sequence[str],
@@ -120,9 +114,9 @@ def run_study(
     own, before, rest = _hold_out(whole, texts, settings)
     pools, refused, notes = _pools(whole, texts, rest, kept, settings, progress)
     held = {
-        f"pool {number} {arm}": bytes_of(pool.texts, mask)
-        for number, pool in enumerate(pools)
-        for arm, mask in pool.masks.items()
+        f"pool {number} {arm}": bytes_of(held, mask)
+        for number, (held, masks) in enumerate(pools)
+        for arm, mask in masks.items()
     }
     limit = settings.bytes or min(*held.values(), MOST_BYTES)
     if short := [f"{name}: {size:,}" for name, size in held.items() if size < limit]:
@@ -132,19 +126,18 @@ def run_study(
         )
     heard = {}
     judged = [*kept, *own]
-    for judge, draws, count in judges_of(settings, pools[0].texts, before):
-        read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
+    for judge, draws, count in judges_of(settings, pools[0][0], before):
         heard[judge.name] = read_choices(
-            judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress
+            judge, pools[:count], judged, limit, draws, settings.controls, settings.seed, progress
         )
     facts: dict[str, object] = {
         "corpus": whole.config.release.name,
         "algorithm": whole.config.selection.metric,
         "lamb": whole.config.selection.lamb,
         "pools": len(pools),
-        "documents": len(pools[0].texts),
+        "documents": len(pools[0][0]),
         "bytes": limit,
-        "budget_share": float(np.mean([limit / sum(map(len, pool.texts)) for pool in pools])),
+        "budget_share": float(np.mean([limit / sum(map(len, held)) for held, _ in pools])),
         "draws": settings.draws,
         "targets": [
             {"name": each.name, "items": len(each.items), "bytes": each.bytes, "own": each.own} for each in judged
@@ -193,7 +186,7 @@ def _hold_out(
         from datamask.study.network import SIZES
 
         most = rest[: int(BEFORE * len(rest))]
-        before = [texts[row] for row in first_rows(most, list(map(len, texts)), SIZES[settings.size]().before)]
+        before = [texts[row] for row in first_rows(most, list(map(len, texts)), SIZES[settings.size].before)]
     return [target_of(OWN, items, settings.target_bytes, own=True)], before, np.sort(rest[len(before) :])
 
 
@@ -204,11 +197,11 @@ def _pools(
     judged: Sequence[Target],
     settings: Settings,
     progress: Tell,
-) -> tuple[list[_Pool], dict[str, str], list[str]]:
+) -> tuple[list[PoolChoices], dict[str, str], list[str]]:
     """The pools and what every arm chooses from them; the arms that could not choose, with why; and notes."""
     size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
     arms = {**ARMS, **settings.arms}
-    found: list[_Pool] = []
+    found: list[PoolChoices] = []
     refused: dict[str, str] = {}
     notes: list[str] = []
     for number in range(settings.pools):
@@ -234,7 +227,7 @@ def _pools(
                 continue
             notes += [f"pool {number}, {name}: {line}" for line in told]
             progress(f"pool {number}  {name} chosen  {time.perf_counter() - started:.1f} s")
-        found.append(_Pool(corpus, held, masks))
+        found.append((held, masks))
     return found, refused, notes
 
 
@@ -268,13 +261,13 @@ def judges_of(
         else:
             from datamask.study.network import SIZES, Network
 
-            network = Network(SIZES[settings.size](), pool, settings.device, settings.seed, before)
+            network = Network(SIZES[settings.size], pool, settings.device, settings.seed, before)
             yield network, max(2, settings.network_draws), settings.network_pools or settings.pools
 
 
 def read_choices(
     judge: Judge,
-    pools: Sequence[tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]],
+    pools: Sequence[PoolChoices],
     targets: Sequence[Target],
     limit: int,
     draws: int,
@@ -282,7 +275,7 @@ def read_choices(
     seed: int,
     progress: Tell,
 ) -> JudgeReadings:
-    """A judge's readings of every choice of every pool (texts, and arm -> mask)."""
+    """A judge's readings of every choice of every pool."""
     readings: dict[str, list[list[Draw]]] = {}
     seconds = []
     controls = min(draws, controls) if len(pools) > 1 else draws

@@ -10,12 +10,10 @@ from rich.console import Console
 from datamask.console import wide_console
 from datamask.report.formatting import Table
 from datamask.report.terminal import print_table
-from datamask.study import arms, front, worth_page
+from datamask.study import front
 from datamask.study import judge_page as page
-from datamask.study.ablation import Ablation
 from datamask.study.sweep import Point, Sweep
 from datamask.study.verdict import Finding
-from datamask.study.worth import Worth
 
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
@@ -43,18 +41,11 @@ def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, con
         console.print(f"picked λ = {picked.lamb:g} (mean quality {picked.mean_quality:.3f}); {where}", soft_wrap=True)
 
 
-def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
-    """Prints an ablation's lead, its tables and the path of its page."""
+def show_tables(lead: str, tables: Sequence[Table], paths: Mapping[str, str]) -> None:
+    """Prints what was found in a sentence, its tables and, where it was kept, the path of its page."""
     console = wide_console()
-    console.print(arms.lead(found), soft_wrap=True)
-    _show_tables(console, arms.tables(found), paths)
-
-
-def show_worth(found: Worth, paths: Mapping[str, str]) -> None:
-    """Prints the finding, its tables and, where it was kept, the path of its page."""
-    console = wide_console()
-    console.print(worth_page.lead(found), soft_wrap=True)
-    _show_tables(console, worth_page.tables(found), paths)
+    console.print(lead, soft_wrap=True)
+    _show_tables(console, tables, paths)
 
 
 def _show_tables(console: Console, tables: Sequence[Table], paths: Mapping[str, str]) -> None:

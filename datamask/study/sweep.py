@@ -3,8 +3,7 @@
 front = sweep_lambdas(load_corpus("out/real", 100_000), np.linspace(0, 1, 11))
 front.points[front.knee].lamb
 
-One pool, one calibration, one set of prepared vectors; λ goes down from 1, where the answer is known, and each begins
-where the last one ended.
+One pool and one calibration for every λ.
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
-from datamask.selection.arrays import finish, solve_problem
+from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, Selection
-from datamask.selection.solvers import relaxation, solver_for
+from datamask.selection.solvers import solver_for
 from datamask.study.chosen import texts_of
-
-TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
 
 
 @dataclass(frozen=True)
@@ -50,15 +47,14 @@ class Point:
     documents: int
     steps: int
     seconds: float
-    overlap_before: float | None  # Jaccard similarity with the selection of the λ before, and after
-    overlap_after: float | None
+    overlap_before: float | None  # Jaccard similarity with the selection of the λ before
     effective: dict[str, float]  # column -> effective number of its values
     shares: dict[str, dict[str, float]]  # column -> value -> share of the documents
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A front. `seconds` is everything: calibration, preparation, all solves; not the measuring of the selections."""
+    """A front. `seconds` is everything: calibration and all solves; not the measuring of the selections."""
 
     name: str
     solver: str
@@ -78,7 +74,7 @@ class Sweep:
 def sweep_lambdas(
     corpus: Embedded, lambdas: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
 ) -> Sweep:
-    """Solves and measures every λ, from quality alone, which needs no search, down to diversity alone.
+    """Solves and measures every λ, from diversity alone to quality alone.
 
     Every λ is given the best of all selections found, whichever λ it was found for, so that quality never falls as λ
     grows; and the bounds are tightened by one another, for the best possible objective is convex in λ.
@@ -94,7 +90,10 @@ def sweep_lambdas(
     corpus, pool = _with_words(corpus, settings)
     problem = make_problem(pool, settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
-    solved = solve_all(problem, grid, progress)
+    solved = []
+    for lamb in grid:
+        solved.append(solve_problem(problem.at(lamb)))
+        progress(lamb, solved[-1].seconds)
     seconds = time.perf_counter() - started
     points = _points(corpus, grid, solved)
     return Sweep(
@@ -126,26 +125,6 @@ def _with_words(corpus: Embedded, settings: ResolvedSelect) -> tuple[Embedded, P
     return corpus.subset(kept), pool.take(np.flatnonzero(kept))
 
 
-def solve_all(
-    problem: Problem, grid: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
-) -> list[Selection]:
-    """The problem solved at every λ of an ascending grid, from the last one down, each beginning at the one above."""
-    warm = relaxation.WarmStart(tolerance=TOLERANCE)
-    solved: list[Selection] = []
-    for lamb in reversed(grid):
-        began = time.perf_counter()
-        at = problem.at(lamb)
-        if problem.settings.solver == "relaxation":
-            draft = relaxation.Relaxation().solve(at, lambda record: None, warm)
-            selection = finish(at, draft, 0.0)
-        else:
-            selection = solve_problem(at)
-        seconds = time.perf_counter() - began
-        solved.insert(0, replace(selection, seconds=seconds))
-        progress(lamb, seconds)
-    return solved
-
-
 def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]) -> tuple[Point, ...]:
     terms = [_terms(corpus, selection.terms) for selection in solved]
     bounds: list[float | None] = [selection.upper_bound for selection in solved]
@@ -161,13 +140,9 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
     for place, lamb in enumerate(grid):
         quality, diversity = terms[chosen[place]]
         objective, bound = lamb * quality + (1 - lamb) * diversity, bounds[place]
-        indices = {
-            step: solved[chosen[step]].indices.tolist()
-            for step in (place - 1, place, place + 1)
-            if 0 <= step < len(grid)
-        }
-        shared = {step: statistics.overlap(indices[place], indices[step]) for step in indices if step != place}
-        measured = corpus.measure(solved[chosen[place]].times)
+        own, before = (solved[chosen[step]] for step in (place, max(place - 1, 0)))
+        shared = statistics.overlap(own.indices.tolist(), before.indices.tolist()) if place else None
+        measured = corpus.measure(own.times)
         points.append(
             Point(
                 lamb=float(lamb),
@@ -183,8 +158,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
                 documents=measured["documents"],
                 steps=max(len(solved[place].history) - 1, 0),
                 seconds=solved[place].seconds,
-                overlap_before=shared.get(place - 1),
-                overlap_after=shared.get(place + 1),
+                overlap_before=shared,
                 effective=measured["effective"],
                 shares={name: dict(values) for name, values in measured["shares"].items()},
             )
@@ -241,7 +215,7 @@ def pick_point(front: Sweep, wish: str) -> Point:
     return min(found, key=lambda point: point.lamb)
 
 
-def envelope(points: Sequence[Point], count: int = 101) -> list[dict[str, float]]:
+def envelope(points: Sequence[Point]) -> list[dict[str, float]]:
     """The certificates as one curve: for each quality the greatest diversity that no bound forbids.
 
     Every selection satisfies λ·quality + (1 − λ)·diversity ≤ bound(λ), for every λ.
@@ -250,7 +224,7 @@ def envelope(points: Sequence[Point], count: int = 101) -> list[dict[str, float]
     low, high = min(point.quality for point in points), max(point.quality for point in points)
     limit = min((bound / lamb for lamb, bound in bounds if lamb == 1), default=high)
     rows = []
-    for quality in np.linspace(low, min(high, limit), count):
+    for quality in np.linspace(low, min(high, limit), 101):
         most = [(bound - lamb * quality) / (1 - lamb) for lamb, bound in bounds if lamb < 1]
         if most:
             rows.append({"quality": float(quality), "diversity": float(min(most))})

@@ -69,7 +69,7 @@ def test_answers_are_part_of_the_whole_and_are_nan_in_plain_text():
     read = code_targets(b"", [target(), Target("plain", tuple(Item(text(n, 30).encode()) for n in range(9)))])
     assert (read["t"].answer_bits <= read["t"].bits).all() and read["t"].answer_bytes.sum() > 0
     assert np.isnan(read["plain"].answer_bits_per_byte) and read["plain"].bits_per_byte > 0
-    assert mean_bits(read, own=["plain"]) == read["t"].bits_per_byte
+    assert mean_bits({"t": read["t"]}) == read["t"].bits_per_byte
 
 
 def test_order_of_the_model_matters_and_memory_never_runs_out():

@@ -112,7 +112,7 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
     from datamask.study.proxy import ProxySettings
 
     shape = ProxySettings(vocabulary=300, width=16, layers=1, heads=2, context=32, batch=4)
-    monkeypatch.setitem(network.SIZES, "tiny", lambda: network.Size("tiny", shape, passes=0.3, before=9000))
+    monkeypatch.setitem(network.SIZES, "tiny", network.Size("tiny", shape, passes=0.3, before=9000))
     given, texts_of = [], module.texts_of
     monkeypatch.setattr(module, "texts_of", lambda corpus: given.append(texts_of(corpus)) or given[-1])
     pools: list[set[bytes]] = []

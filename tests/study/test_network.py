@@ -99,7 +99,7 @@ def test_a_choice_shorter_than_a_batch_and_a_pool_without_text_are_refused(netwo
 
 def test_sizes_are_what_they_say():
     for name, low, high in (("tiny", 0.1e6, 0.3e6), ("small", 0.7e6, 1.0e6), ("large", 20e6, 100e6)):
-        size = SIZES[name]()
+        size = SIZES[name]
         count = sum(p.numel() for p in build_model(replace(size.model, device="cpu"), 0).parameters())
         assert low < count < high and bool(size.before) == (name != "large")
     assert len(size.rates) == 3 and min(size.rates) < max(size.rates) / 10

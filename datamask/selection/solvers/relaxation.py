@@ -7,7 +7,7 @@ the mask improved by swaps, and the bound computed from the features with all ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from datamask.selection.problem.problem import SAMPLE, Draft, Problem, Term, mom
 from datamask.selection.solvers import RELAXATION, Report, Solver
 from datamask.selection.solvers.ascent import Ascent, Multilinear, Spectral, standing
 from datamask.selection.solvers.newton import DualPoint, Newton, suits_newton
-from datamask.selection.solvers.quadratic import Prepared, Quadratic, certified, prepare, priced, rounding_of
+from datamask.selection.solvers.quadratic import Quadratic, certified, prepare, priced, rounding_of
 from datamask.selection.solvers.swaps import swap_by_kernel
 from datamask.shares import share_part
 
@@ -41,26 +41,14 @@ RECORDS = 20  # of greedy's progress
 GREEDY_TOO = 1 << 24  # multiplications for comparing k documents with all, up to which greedy runs too
 
 
-@dataclass
-class WarmStart:
-    """What one solve leaves to the next on the same pool. Empty at first; `Relaxation.solve` fills it."""
-
-    prepared: list[Prepared] = field(default_factory=list)
-    mask: torch.Tensor | None = None  # (N,) the fractional optimum of the last solve
-    tolerance: float = TOLERANCE
-
-
 class Relaxation(Solver):
     """Concave maximisation over fractional masks, rounded, with a certificate."""
 
     holds: ClassVar = RELAXATION
     requires: ClassVar = ("relaxed", "solve_relaxed")  # a concave extension, or a relaxation of its own
 
-    def solve(self, problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
-        """Solves the problem by the method that suits its metrics. The draft has an upper bound.
-
-        warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
-        """
+    def solve(self, problem: Problem, progress: Report) -> Draft:
+        """Solves the problem by the method that suits its metrics. The draft has an upper bound."""
         with share_part(0, 0.15):
             objective = problem.objective
         terms = [term for term in objective.diversity if term.scale]
@@ -76,7 +64,7 @@ class Relaxation(Solver):
             rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
             return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
         if all(isinstance(term.metric, MomentMetric) for term in terms):
-            return _or_greedy(problem, terms, Moments(problem, terms, feasible, progress, warm or WarmStart()).run())
+            return _or_greedy(problem, terms, Moments(problem, terms, feasible, progress).run())
         for term in terms:
             if own := getattr(term.metric, "solve_relaxed", None):
                 return own(problem, terms, feasible, progress)
@@ -144,32 +132,25 @@ def rank_incrementally(problem: Problem, terms: list[Term], k: int, progress: Re
 class Moments(PoolDriver):
     """The driver of a pool whose metrics are quadratic in the mask."""
 
-    def __init__(
-        self, problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: WarmStart
-    ) -> None:
-        super().__init__(problem, terms, feasible, progress)
-        self.warm, self.tolerance = warm, warm.tolerance
-
     def init(self) -> None:
         """The objective as a quadratic, and the point to start from."""
-        problem, warm = self.problem, self.warm
+        problem = self.problem
         self.metrics = [term.metric for term in self.diversity if isinstance(term.metric, MomentMetric)]
-        warm.prepared = warm.prepared or [prepare(metric) for metric in self.metrics]
+        prepared, linear = [prepare(metric) for metric in self.metrics], problem.objective.linear / problem.size
         coefficients = moment_coefficients(self.diversity, problem.size)
-        self.quadratic = Quadratic(warm.prepared, coefficients, problem.objective.linear / problem.size, self.feasible)
-        self.start = _first_guess(problem, self.quadratic) if warm.mask is None else warm.mask
+        self.quadratic = Quadratic(prepared, coefficients, linear, self.feasible)
+        self.start = _first_guess(problem, self.quadratic)
 
     def step(self) -> None:
         """The fractional optimum."""
-        self.relaxed = relax_mask(self.quadratic, self.start, self.tolerance, self.note)
-        self.warm.mask = self.relaxed.p
+        self.relaxed = relax_mask(self.quadratic, self.start, TOLERANCE, self.note)
 
     def postprocess(self) -> Draft:
         """The optimum rounded and improved by swaps, with an upper bound."""
         objective, quadratic, relaxed = self.problem.objective, self.quadratic, self.relaxed
         given = quadratic.coefficients, quadratic.linear, self.feasible, relaxed.best, objective.constant
         bound = certified(self.problem.pool, self.metrics, *given) + rounding_of(objective.margin, terms=8)
-        selected, price, p = to_mask(quadratic, relaxed, self.tolerance / 4, self.note)
+        selected, price, p = to_mask(quadratic, relaxed, TOLERANCE / 4, self.note)
         value = relaxed.value + objective.constant
         return Draft(selected, p.float(), price * self.feasible.weights, bound, value, tuple(self.history))
 
