@@ -23,7 +23,7 @@ from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric, StateMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits, make_limits
-from datamask.selection.problem.pool import Pool, budget, quality_names
+from datamask.selection.problem.pool import Pool, budget_of, quality_names
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
 from datamask.selection.solvers.ascent import Multilinear
 from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type, weighted_norms
@@ -45,7 +45,9 @@ def make_problem(pool: Pool, settings: Select) -> Problem:
     :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
     """
     resolved = resolve(settings, words=pool.ngrams is not None, tokens=pool.tokens is not None)
-    unit, size, weights = budget(resolved, len(pool), pool.tokens)
+    tokens = pool.tokens
+    unit, size = budget_of(resolved, len(pool), None if tokens is None else (float(tokens.sum()), float(tokens.min())))
+    weights = np.ones(len(pool)) if unit == "documents" else tokens
     limits = make_limits(resolved, weights, size, pool.tokens, pool.groups)
     return Problem(pool, resolved, unit, size, torch.from_numpy(weights).to(pool.device), limits, make_terms)
 

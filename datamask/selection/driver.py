@@ -1,6 +1,6 @@
 """The driver of a selection, and of every iteration in it: prices documents, solves the undecided, finds a mask.
 
-    draft = Mixture(problem, terms, feasible, progress).run()        # one pool, held by one process
+    draft = StateDriver(problem, terms, feasible, progress).run()    # one pool, held by one process
     found = CoverRounds(shards, config, folder, maps).run()          # groups of documents, on any workers
     found = Spectral(quadratic, start, tolerance, steps).run()       # a fractional optimum
 

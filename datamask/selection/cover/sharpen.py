@@ -43,8 +43,9 @@ BEYOND = 1.8  # times the way to a document's own maximum
 # Documents that may change sides: the fractional ones, and those whose change costs less than this in the same unit at
 # the fractional optimum; so many at least.
 LIKELY, FEWEST = 0.15, 2048
-EDGE = 1e-2  # p this near to 0 or 1 is looked at again after RESTING sweeps at most, by the distance of its price,
-RESTING, FARTHER = 8, 30  # in curvatures, times FARTHER; a hundredth as near it is 0 or 1
+# A document whose p is within EDGE of 0 or 1 rests for up to RESTING sweeps: FARTHER of them for each curvature by
+# which its price is beyond the one at which it would move. A p within EDGE / 100 is 0 or 1.
+EDGE, RESTING, FARTHER = 1e-2, 8, 30
 STILL = 2e-3  # a move less than this is not made
 # Sweeps towards the fractional optimum, after which few documents are undecided (benchmarks/LOG.md), and the least
 # share of its curvature that a document keeps in one.
@@ -78,7 +79,7 @@ class SoftSums(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     price: np.ndarray  # beside what is in the documents' linear gain
-    stiff: np.ndarray  # the curvature of the price: what it rises by for each unit beyond the range
+    penalty: np.ndarray  # by how much the price rises for each unit beyond the range
     moves: float  # share of that by which the price itself moves in a sweep
 
 
@@ -134,14 +135,14 @@ def sweeps(rows, mixture, ratio, columns, soft, steps):  # type: ignore[no-untyp
                 rest[row] -= 1
                 continue
             first, last, k, here = start[row], start[row + 1], curvature[row], p[row]
-            cost, stiff = 0.0, 0.0
+            cost, penalty = 0.0, 0.0
             for kind in range(codes.shape[1]):
                 code, w = codes[row, kind], coefficients[row, kind]
-                cost += w * (soft.price[code] + soft.stiff[code] * beyond(soft, code))
-                stiff += soft.stiff[code] * w**2
+                cost += w * (soft.price[code] + soft.penalty[code] * beyond(soft, code))
+                penalty += soft.penalty[code] * w**2
             gain = mass[row] * row_price(index, value, ratio, first, last) + linear[row] - cost
-            slope = k * (1 - mu) + stiff
-            aim = gain + (k + stiff) * here - 0.5 * mu * k
+            slope = k * (1 - mu) + penalty
+            aim = gain + (k + penalty) * here - 0.5 * mu * k
             q = own_maximum(slope, heat * unit[row], aim)
             if q < EDGE:
                 rest[row] = int(min(RESTING, max(0.0, -FARTHER * aim / k)))
@@ -176,7 +177,7 @@ def sweeps(rows, mixture, ratio, columns, soft, steps):  # type: ignore[no-untyp
         for code in range(len(soft.sums)):
             over = beyond(soft, code)
             soft.price[code] = (
-                soft.price[code] + soft.moves * soft.stiff[code] * over if over else soft.price[code] * KEPT
+                soft.price[code] + soft.moves * soft.penalty[code] * over if over else soft.price[code] * KEPT
             )
 
 
@@ -265,11 +266,11 @@ def _soft_sums(
     """The sums at these prices. limits: of the documents that move; ends: what is spent, and the range of the limits'
     sums; curvature: of a sum, for a document of mean coefficient."""
     spent, low, high = ends
-    stiff = np.full(1 + len(low), curvature / limits.weights.mean() ** 2)
+    penalty = np.full(1 + len(low), curvature / limits.weights.mean() ** 2)
     for kind in limits.kinds:
-        stiff[1 + kind.codes] = curvature / kind.coefficients.mean() ** 2
+        penalty[1 + kind.codes] = curvature / kind.coefficients.mean() ** 2
     sums = np.append(spent.weight - limits.size, spent.sums)
-    return SoftSums(sums, np.append(0.0, low), np.append(0.0, high), prices, stiff, moves)
+    return SoftSums(sums, np.append(0.0, low), np.append(0.0, high), prices, penalty, moves)
 
 
 def _near(loss: np.ndarray, fractional: np.ndarray, few: int) -> np.ndarray:

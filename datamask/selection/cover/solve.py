@@ -41,7 +41,7 @@ TRIED = (
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
-class Mixture(PoolDriver):
+class StateDriver(PoolDriver):
     """The driver of a pool whose metrics are functions of a state."""
 
     accuracy, rougher = ACCURACY, ROUGHER
@@ -241,7 +241,7 @@ class Copies:
         return self.metric.products(slope)[self.index]
 
 
-class Repeats(Mixture):
+class RepeatDriver(StateDriver):
     """The driver of a pool whose documents may be taken several times; the draft's `repeat` (N,) says how often each
     is.
 

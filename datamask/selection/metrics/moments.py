@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
 from datamask.errors import InputError
-from datamask.selection.metrics.base import MomentMetric, Slopes
+from datamask.selection.metrics.base import ROWS, MomentMetric, Slopes
 
 if TYPE_CHECKING:
     from datamask.selection.problem.problem import Term
@@ -159,18 +159,14 @@ class DiSF(MomentMetric):
         square = z.square()
         return (z @ z.T).float().square() - (square @ square.T).float()
 
-    def exact(self, mask: torch.Tensor, rows: int = 8192) -> float:
+    def exact(self, mask: torch.Tensor) -> float:
         """The published statistic of one mask, negated: columns standardised over the selection itself, float64.
 
         C = ZᵀZ / (n − 1) with Z the selected rows, centred and divided by √(unbiased variance + 1e-8).
         """
-        index = mask.bool().nonzero()[:, 0]
-        index = index.to(self.pool.device)
-        total, gram = self.exact_sums(self.pool.rows(index[:rows], torch.float64))
-        for part in index[rows:].split(rows):
-            more = self.exact_sums(self.pool.rows(part, torch.float64))
-            total, gram = total + more[0], gram + more[1]
-        return self.of_sums(len(index), total, gram)
+        index = mask.bool().nonzero()[:, 0].to(self.pool.device)
+        parts = (self.exact_sums(self.pool.rows(part, torch.float64)) for part in index.split(ROWS))
+        return self.of_sums(len(index), *reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts))
 
     def exact_sums(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What `of_sums` needs of some selected unit rows (n, d) float64: (d,) and (d, d), to be added up."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from datamask.selection.cover.greedy_search import grow_greedily
-from datamask.selection.metrics.base import RelaxedMetric
+from datamask.selection.metrics.base import Metric, RelaxedMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.near_duplicates import cluster_pool, max_earlier_similarity
@@ -19,6 +19,7 @@ from datamask.selection.solvers import Report, Solver
 from datamask.selection.solvers.relaxation import rank_incrementally
 
 CLUSTER_DOCUMENTS = 1000  # mean documents of a SemDeDup cluster at most (the paper's 50,000 of 440 M hold 8,800)
+TRIALS = 64  # random selections by which `direct` scores documents of a metric without a gradient
 
 
 class Baseline(Solver):
@@ -56,6 +57,7 @@ class Direct(Baseline):
         share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)
         for term in objective.diversity:
             metric = term.metric
+            assert metric is not None
             if isinstance(metric, RelaxedMetric):
                 score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
             else:
@@ -124,19 +126,19 @@ class Greedy(Solver):
         return Draft(selected, selected.float())
 
 
-def _trial_scores(problem: Problem, metric: object, trials: int = 64) -> torch.Tensor:
+def _trial_scores(problem: Problem, metric: Metric) -> torch.Tensor:
     """(N,) gains of a metric that offers only values: the mean over random selections with a document less the mean
     without it."""
     generator = problem.generator(stream=3)
     masks = torch.from_numpy(
-        np.stack([fill_in_order(problem.limits, generator.permutation(len(problem))) for _ in range(trials)])
+        np.stack([fill_in_order(problem.limits, generator.permutation(len(problem))) for _ in range(TRIALS)])
     )
-    values = metric.value(masks.to(problem.pool.device)).cpu()  # type: ignore[attr-defined]
+    values = metric.value(masks.to(problem.pool.device)).cpu()
     inside = masks.double()
     count = inside.sum(dim=0)
     mean_in = (values @ inside) / count.clamp(min=1)
-    mean_out = (values @ (1 - inside)) / (trials - count).clamp(min=1)
-    return torch.where((count > 0) & (count < trials), mean_in - mean_out, torch.zeros(())) / problem.size
+    mean_out = (values @ (1 - inside)) / (TRIALS - count).clamp(min=1)
+    return torch.where((count > 0) & (count < TRIALS), mean_in - mean_out, torch.zeros(())) / problem.size
 
 
 def _take(problem: Problem, score: torch.Tensor, price: torch.Tensor | None = None) -> Draft:

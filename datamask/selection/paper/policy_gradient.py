@@ -94,7 +94,7 @@ def surrogate_gradient(logits: Tensor, masks: Tensor, advantages: Tensor) -> Ten
     return (advantages.to(masks.dtype) @ masks - advantages.sum() * expected) / len(masks)
 
 
-def inclusion(logits: Tensor, k: float, iterations: int = 60) -> Tensor:
+def inclusion(logits: Tensor, k: float) -> Tensor:
     """Probability of each document to be among k draws, (n,), to O(1/k): 1 − exp(−t·exp(logit)) with their sum k.
 
     Drawing without replacement is a race of exponential clocks stopped at its k-th arrival; with many documents that
@@ -105,7 +105,7 @@ def inclusion(logits: Tensor, k: float, iterations: int = 60) -> Tensor:
         return torch.ones_like(logits)
     shifted = logits.double() - logits.max()
     low, high = -50.0, 50.0 + float(-shifted.min())
-    for _ in range(iterations):
+    for _ in range(60):
         middle = (low + high) / 2
         total = float(-torch.special.expm1(-(shifted + middle).exp()).sum())
         low, high = (middle, high) if total < k else (low, middle)

@@ -182,16 +182,6 @@ def _words(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows).view(np.uint64)
 
 
-def budget(settings: ResolvedSelect, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
-    """The budget's unit, its size in that unit, and the weights (N,) float64 of `count` documents.
-
-    Raises as `make_problem`.
-    """
-    sums = None if tokens is None or not len(tokens) else (float(tokens.sum()), float(tokens.min()))
-    unit, size = budget_of(settings, count, sums)
-    return unit, size, np.ones(count) if unit == "documents" else np.asarray(tokens, dtype=np.float64)
-
-
 def budget_of(settings: ResolvedSelect, count: int, tokens: tuple[float, float] | None) -> tuple[str, float]:
     """The budget's unit and its size in that unit. tokens: of all `count` documents, and of the shortest.
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.cover.solve import Mixture, Repeats
+from datamask.selection.cover.solve import RepeatDriver, StateDriver
 from datamask.selection.driver import PoolDriver, Record
 from datamask.selection.metrics.base import MaskState, MomentMetric, StateMetric
 from datamask.selection.metrics.moments import DiSF
@@ -53,7 +53,7 @@ class Relaxation(Solver):
             objective = problem.objective
         terms = [term for term in objective.diversity if term.scale]
         if problem.settings.repeat > 1:
-            return Repeats(problem, terms, progress).run()
+            return RepeatDriver(problem, terms, progress).run()
         feasible = Feasible(problem.limits)
         if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
             return _everything(problem)
@@ -64,7 +64,7 @@ class Relaxation(Solver):
             rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
             return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
         if all(isinstance(term.metric, MomentMetric) for term in terms):
-            return _or_greedy(problem, terms, Moments(problem, terms, feasible, progress).run())
+            return _or_greedy(problem, terms, MomentDriver(problem, terms, feasible, progress).run())
         for term in terms:
             if own := getattr(term.metric, "solve_relaxed", None):
                 return own(problem, terms, feasible, progress)
@@ -73,7 +73,7 @@ class Relaxation(Solver):
             if not isinstance(term.metric, StateMetric):
                 terms[place] = replace(term, metric=MaskState(term.metric, share))  # type: ignore[arg-type]
         with share_part(0.15, 1):
-            return Mixture(problem, terms, feasible, progress).run()
+            return StateDriver(problem, terms, feasible, progress).run()
 
 
 def _everything(problem: Problem) -> Draft:
@@ -129,7 +129,7 @@ def rank_incrementally(problem: Problem, terms: list[Term], k: int, progress: Re
     return ranking
 
 
-class Moments(PoolDriver):
+class MomentDriver(PoolDriver):
     """The driver of a pool whose metrics are quadratic in the mask."""
 
     def init(self) -> None:
