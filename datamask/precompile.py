@@ -39,7 +39,7 @@ from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.levels import CLIPPED, Levels
 from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
-from datamask.selection.sparse_rows import csr_of, take_rows, taken_rows
+from datamask.selection.sparse_rows import csr_of, taken_rows
 from datamask.text.ngrams import count_ngrams
 from datamask.text.text_hashes import text_hashes
 
@@ -108,7 +108,7 @@ def _coverage() -> None:
         grow_greedily(replace(joint, rows=exact), linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_of(start, rows.index.astype(np.int32), rows.value.copy(), atoms)
-    shares(take_rows(counts, np.arange(8)))
+    shares(counts)
     read = start, _mapped(index.copy()), _mapped(np.ones(len(index), np.uint32))
     taken_rows(read, np.arange(8), (np.int32, np.float32))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config, ResolvedSelect
@@ -27,7 +27,6 @@ from datamask.selection.cover.counting import read_ngrams, reads_words, target_o
 from datamask.selection.metrics import pool_columns
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Selection
-from datamask.selection.sparse_rows import stack_rows
 from datamask.shares import tell_share
 from datamask.stages import ShardFiles, required
 
@@ -154,7 +153,7 @@ class CandidateGroup:
         """(N, buckets) counts of hashed n-grams."""
         index, ends = self.facts.read("index", "ends")
         places = zip(self.words, np.split(index, ends[:-1]), strict=True)
-        return stack_rows([read_ngrams(path, at, self.buckets) for path, at in places])
+        return csr_array(vstack([read_ngrams(path, at, self.buckets) for path, at in places], format="csr"))
 
 
 def gather_pool(group: CandidateGroup, settings: ResolvedSelect, folder: str) -> Pool:

@@ -68,9 +68,7 @@ def _kept(fingerprints: tuple[tuple[str, str], ...], paths: tuple[str, ...]) -> 
     return read_target(paths)
 
 
-@lru_cache(maxsize=2)
-def _scan(target: TargetTexts) -> Scan:
-    return Scan(target)
+_scan = lru_cache(maxsize=2)(Scan)
 
 
 def with_atoms(files: ShardFiles, config: Config, work: str) -> ShardFiles:

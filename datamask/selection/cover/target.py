@@ -16,13 +16,13 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
 from datamask import storage
 from datamask.config import ResolvedSelect
 from datamask.corpus.text_files import holds_json_lines, json_objects, read_text_file
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
-from datamask.selection.sparse_rows import stack_rows
 from datamask.text.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 
 FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
@@ -159,7 +159,7 @@ def read_words(
         seen |= here
     scan.check(seen)
     leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
-    return PoolWords(stack_rows(parts), counts, leaked[:0] if settings.coverage.leaks else leaked)
+    return PoolWords(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
 
 
 def _strings(texts: Any, name: str) -> Iterator[Any] | None:

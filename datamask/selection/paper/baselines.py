@@ -13,7 +13,7 @@ from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.near_duplicates import cluster_pool, max_earlier_similarity
 from datamask.selection.paper.facility import FacilityLocation
-from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 from datamask.selection.solvers.relaxation import rank_incrementally
@@ -142,9 +142,5 @@ def _trial_scores(problem: Problem, metric: Metric) -> torch.Tensor:
 
 
 def _take(problem: Problem, score: torch.Tensor, price: torch.Tensor | None = None) -> Draft:
-    if problem.limits:
-        order = np.argsort(-score.numpy(), kind="stable")
-        selected = torch.from_numpy(fill_in_order(problem.limits, order))
-    else:
-        selected = Feasible(problem.limits).round(score, score)
+    selected = torch.from_numpy(fill_in_order(problem.limits, np.argsort(-score.numpy(), kind="stable")))
     return Draft(selected, selected.float(), price)

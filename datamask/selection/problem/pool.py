@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
-from datamask.selection.sparse_rows import take_rows
 
 REORDERED_BYTES = 1 << 32  # greatest size of features that are copied in the order of their content
 SMALL = 1 << 22  # numbers in a pool's features, up to which they are read in float64
@@ -131,7 +130,7 @@ class Pool:
             quality=self.quality[index],
             tokens=None if self.tokens is None else self.tokens[index],
             groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
-            ngrams=None if self.ngrams is None else take_rows(csr_array(self.ngrams), index),
+            ngrams=None if self.ngrams is None else csr_array(self.ngrams)[index],
         )
 
     def _check_rows(self) -> torch.Tensor:
