@@ -23,10 +23,6 @@ class ContentScorer(Scorer):
         self._model = model
 
     @classmethod
-    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
-        raise ValueError("a content scorer is fitted to its corpus: see prepare_quality and pin_fitted")
-
-    @classmethod
     def pin_fitted(cls, settings: ScorerSettings, path: str, work: str) -> ScorerRef:
         """The scorer whose model is at `path` in the work folder; the key holds the file's bytes."""
         fingerprint = storage.fingerprint(storage.join(work, path))

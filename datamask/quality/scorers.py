@@ -84,28 +84,25 @@ def reasons(scores: Mapping[str, float | None]) -> list[str]:
 class PlainScorer(Scorer):
     """What scorers share that load nothing."""
 
-    @classmethod
-    def pin(cls, settings: Settings, config: Config) -> ScorerRef:
-        return ScorerRef(settings, "", None, storage.key(settings.kind, *cls.facts(settings)))
+    facts: tuple[Any, ...] = ()  # what is in the key beside the kind
+
+    def __init__(self, settings: Settings) -> None:
+        """settings: of the scorer; not every one needs them."""
 
     @classmethod
-    def facts(cls, settings: Settings) -> tuple[Any, ...]:
-        """What is in the key beside the kind."""
-        return ()
+    def pin(cls, settings: Settings, config: Config) -> ScorerRef:
+        return ScorerRef(settings, "", None, storage.key(settings.kind, *cls(settings).facts))
 
     @classmethod
     def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:
-        return cls()
+        return cls(ref.settings)
 
 
 class HeuristicScorer(PlainScorer):
     """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score_rules` and `rules.explain`."""
 
     signals = rules.SIGNALS
-
-    @classmethod
-    def facts(cls, settings: Settings) -> tuple[Any, ...]:
-        return (rules.HEURISTIC_VERSION,)
+    facts = (rules.HEURISTIC_VERSION,)
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: how well the published rules are kept, in [0, 1]."""
@@ -128,16 +125,8 @@ class ColumnScorer(PlainScorer):
 
     needs: frozenset[Need] = frozenset()
 
-    def __init__(self, column: str) -> None:
-        self.columns: tuple[str, ...] = (column,)
-
-    @classmethod
-    def facts(cls, settings: Settings) -> tuple[Any, ...]:
-        return (settings.column,)
-
-    @classmethod
-    def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:
-        return cls(str(ref.settings.column))
+    def __init__(self, settings: Settings) -> None:
+        self.columns, self.facts = (str(settings.column),), (settings.column,)
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the column's values."""

@@ -85,7 +85,10 @@ class TransformerScorer(ModelScorer):
         super().__init__(ref, config)
         tokenizer, model = self._tokenizer, self._model
         if special_tokens(tokenizer) is None:
-            raise ModelError(f"classifier {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
+            raise ModelError(
+                f"classifier {ref.path}: its tokenizer does more to a text than add tokens before and after it, "
+                "so it cannot be cut to max_length; use a classifier with another tokenizer"
+            )
         name_padding(tokenizer, model.config)
         self._batcher = Batcher(tokenizer, window_limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
         self._class = _class(ref, model.config)

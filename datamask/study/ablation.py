@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -76,10 +76,6 @@ class Ablation:
     rows: tuple[Row, ...]
     judged: Judged | None = None
     judged_bytes: int = 0  # of every choice
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
-        return asdict(self)
 
 
 def standard_arms(corpus: Embedded) -> list[Arm]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
@@ -139,4 +140,4 @@ def _scatter(found: Ablation) -> charts.Chart | None:
 def write_ablation(folder: str, found: Ablation) -> dict[str, str]:
     """Writes ablation.json, ablation.html and ablation.md into `folder`; returns their paths by kind."""
     pages = {"page": (".html", render(found)), "markdown": (".md", markdown(found))}
-    return page.write_pages(folder, "ablation", plain_json(found.as_json()), **pages)
+    return page.write_pages(folder, "ablation", plain_json(asdict(found)), **pages)

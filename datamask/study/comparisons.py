@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,7 +59,7 @@ def sweep(
         write_lamb(config, picked.lamb)
     if as_json:
         extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
-        print(escaped({**found.as_json(), **extra}))
+        print(escaped({**asdict(found), **extra}))
     else:
         study_terminal.show_sweep(found, paths, picked, config)
 
@@ -96,7 +97,7 @@ def ablate(
         )
     paths = arms.write_ablation(folder, found)
     if as_json:
-        print(escaped({**findings.plain_json(found.as_json()), "paths": paths}))
+        print(escaped({**findings.plain_json(asdict(found)), "paths": paths}))
     else:
         study_terminal.show_tables(arms.lead(found), arms.tables(found), paths)
 

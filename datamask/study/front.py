@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from datamask import storage
@@ -164,7 +165,7 @@ def render(front: Sweep) -> str:
 def write_front(folder: str, front: Sweep) -> dict[str, str]:
     """Writes sweep.json, sweep.html and front.png into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
-    storage.write_json(paths["data"], front.as_json())
+    storage.write_json(paths["data"], asdict(front))
     storage.write_content(paths["page"], render(front))
     picture = themes.picture(front_chart(front), "Quality against diversity for λ from 0 to 1")
     storage.write_content(paths["picture"], draw_png(picture))

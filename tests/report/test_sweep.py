@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ def test_without_vectors_what_is_measured_by_them_is_told_as_unknown(
     known = {name: measured[name] for name in ("vendi", "near_duplicates")}
     without = replace(front, points=tuple(replace(point, **known) for point in front.points))
     assert front_page.front_rows(without)[1][0][7:9] == ["–", "–"]
-    json.dumps(without.as_json(), allow_nan=False)
+    json.dumps(asdict(without), allow_nan=False)
 
 
 def test_a_record_is_found_from_every_place_a_user_names(tmp_path: Path) -> None:
