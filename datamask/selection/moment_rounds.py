@@ -169,7 +169,7 @@ def solve_fractions(state: MomentState, posed: groups.Undecided) -> Fractions:
     feasible = problem.feasible
     start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
     found = relaxation.relax_mask(problem, start, relaxation.TOLERANCE, lambda step: None)
-    return Fractions(found.p.numpy(), state.joint.flatten(found.best) / state.size, found.value)
+    return Fractions(found.p.numpy(), state.joint.flatten(found.bound_moments) / state.size, found.value)
 
 
 def search_mask(state: MomentState, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:

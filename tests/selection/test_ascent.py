@@ -56,7 +56,7 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based, monkeypatch
         assert found.value == pytest.approx(quadratic.value(found.p, quadratic.moments(found.p)), abs=1e-5)
         assert best - 1e-3 <= found.value <= best + 1e-5, (seed, found.value, best)
         assert found.bound >= best - 1e-5
-        again, _ = quadratic.bound(found.best, quadratic.price(found.best))
+        again, _ = quadratic.bound(found.bound_moments, quadratic.price(found.bound_moments))
         assert again == pytest.approx(found.bound, abs=1e-5)  # what is said of the bound holds where it was taken
 
 

@@ -347,10 +347,8 @@ class CoverRounds(Rounds):
         if metric.part == "embedding" or (metric.part == "ngrams" and atoms.saturates(self.settings)):
             one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
             return zero, max(one, zero)
-        used = metric.t > 0
-        most = (
-            float(metric.t[used] @ np.log(metric.t[used])) - metric.base
-        )  # rows add up to 1: the greatest value is at t
+        t = metric.t[metric.t > 0]
+        most = float(t @ np.log(t)) - metric.base  # rows add up to 1: the greatest value is at t
         off = [max(most - each, 1e-12) for each in best]
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)

@@ -29,10 +29,12 @@ CANDIDATES = 1024  # to enter in a round
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
-SMALL = 1 << 19  # with more numbers in all rows, and no limits, the fractional optimum is followed to a mask
+# With more numbers in all rows the fractional optimum is followed to a mask. With fewer, and where words saturate under
+# limits, random swaps search.
+SMALL = 1 << 19
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
-RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
+RENEWED = 2000  # swaps after which gains are computed anew, or as many as documents are selected
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
 WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
 ROOM = 0.002  # how far the search may be off a token budget, as a share of it
@@ -127,8 +129,7 @@ def improve(
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
         unit = scale / count
         pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
-        renewed = max(RENEWED, count // OFTEN)
-        schedule = compiled.Schedule(pairs, renewed, WARM * unit, COOL * unit)
+        schedule = compiled.Schedule(pairs, max(RENEWED, count), WARM * unit, COOL * unit)
         compiled.seeded(effort.seed)
         with share_part(0.25, 0.9):
             _anneal(joint, documents, near, gain, books, schedule)

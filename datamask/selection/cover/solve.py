@@ -35,9 +35,8 @@ REPEATED = 5e-5  # the same with repeats
 ROUGHER = 5  # times that where words saturate: no mask comes within a tenth of the span of it
 STEPS = 400  # at most
 ROUGH, ROUGH_STEPS = 1e-2, 60  # the same for a term's own best; its tolerance is a share of a random selection's value
-TRIED = (
-    1 << 22
-)  # documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage
+# Documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage.
+TRIED = 1 << 22
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 

@@ -40,7 +40,7 @@ class Ascent:
     value: float
     price: torch.Tensor  # (N,) gradient per unit of weight, at p
     bound: float
-    best: list[torch.Tensor]  # the moments at which the least bound was attained
+    bound_moments: list[torch.Tensor]  # at which the least bound was attained
     step: float | None = None  # the last step length
 
     def near(self, quadratic: Quadratic, tolerance: float) -> bool:
@@ -97,7 +97,7 @@ class Spectral(Iteration[Ascent]):
             fitted, middle = _fit(quadratic, self.places)
             if fitted < self.bound:
                 self.bound, self.at = fitted, middle
-        self.best.bound, self.best.best = self.bound, self.at
+        self.best.bound, self.best.bound_moments = self.bound, self.at
         self.missing.append(self.bound - self.best.value)
         if self.record is not None:
             self.record(standing(quadratic, self.best.p, self.best.value, self.bound))

@@ -267,7 +267,7 @@ def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Po
     between = best.value + share * (slope - share * bend)
     if between > value + least:
         p, moments, value = best.p + share * toward, [best.moments[0] + share * turn], between
-    bound, at = min((bound, at), (best.bound, best.best), key=lambda pair: pair[0])
+    bound, at = min((bound, at), (best.bound, best.bound_moments), key=lambda pair: pair[0])
     return Ascent(p, moments, value, best.price, bound, at)
 
 

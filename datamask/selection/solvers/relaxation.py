@@ -148,7 +148,7 @@ class MomentDriver(PoolDriver):
     def postprocess(self) -> Draft:
         """The optimum rounded and improved by swaps, with an upper bound."""
         objective, quadratic, relaxed = self.problem.objective, self.quadratic, self.relaxed
-        given = quadratic.coefficients, quadratic.linear, self.feasible, relaxed.best, objective.constant
+        given = quadratic.coefficients, quadratic.linear, self.feasible, relaxed.bound_moments, objective.constant
         bound = certified(self.problem.pool, self.metrics, *given) + rounding_of(objective.margin, terms=8)
         selected, price, p = to_mask(quadratic, relaxed, TOLERANCE / 4, self.note)
         value = relaxed.value + objective.constant
@@ -187,9 +187,9 @@ def _screened(quadratic: Quadratic, found: Ascent, tolerance: float, record: Rec
     p = found.p.clone()
     p[index] = inner.p
     price = quadratic.price(inner.moments)
-    at_best = price if inner.best is inner.moments else quadratic.price(inner.best)
-    bound, _ = quadratic.bound(inner.best, at_best)
-    bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
+    at_best = price if inner.bound_moments is inner.moments else quadratic.price(inner.bound_moments)
+    bound, _ = quadratic.bound(inner.bound_moments, at_best)
+    bound, best = min((bound, inner.bound_moments), (found.bound, found.bound_moments), key=lambda pair: pair[0])
     record(standing(quadratic, p, inner.value, bound))
     return Ascent(p, inner.moments, inner.value, price, bound, best, inner.step)
 
