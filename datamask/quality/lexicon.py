@@ -15,8 +15,8 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import PAIR
 from datamask.quality.code_points import mix_hash
+from datamask.quality.word_counts import PAIR
 from datamask.quality.word_tables import SINGLE
 
 LISTS = {"menus": 1, "notices": 2, "adverts": 4}  # bits of a word that is of several

@@ -13,11 +13,11 @@ from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, find_listed
 from datamask.quality.spellings import Spellings
+from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
 CONTENT_VERSION = 19  # raised when a measure, a term or the score changes

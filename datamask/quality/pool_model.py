@@ -19,16 +19,16 @@ from safetensors.numpy import load, save
 
 from datamask import storage
 from datamask.errors import ModelError
-from datamask.quality import character_ngrams as ngrams
 from datamask.quality import language_models as languages
 from datamask.quality import terms
+from datamask.quality import word_counts as ngrams
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import CountTable, NgramCounts
 from datamask.quality.documents import BATCH
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
 from datamask.quality.spellings import Spellings
 from datamask.quality.terms import UsualTerms
+from datamask.quality.word_counts import CountTable, NgramCounts
 from datamask.quality.word_tables import tables
 from datamask.text.utf8 import blocks
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality.batch_words import BatchWords, folded
-from datamask.quality.character_ngrams import HALVES, halves
 from datamask.quality.code_points import BASE, mix_hash
+from datamask.quality.word_counts import HALVES, halves
 from datamask.quality.word_tables import DIGIT, tables
 
 EDGE = np.uint64(1)  # stands in a run for the beginning and the end of a word

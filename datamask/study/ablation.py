@@ -28,8 +28,8 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.problem import Problem
 from datamask.study.choices import RANDOM, bytes_of
-from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import Coder
+from datamask.study.corpus_choice import choose_documents, names_of, texts_of
 from datamask.study.overlap import without_overlap
 from datamask.study.run import read_choices
 from datamask.study.targets import Target
@@ -222,13 +222,13 @@ def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -
     settings = resolve(pool.settings(seed=seed, quotas=[]), arm.changes)
     quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
     if not arm.shards:
-        return chosen(pool, settings, judged, quality=quality)
+        return choose_documents(pool, settings, judged, quality=quality)
     selected = np.zeros(len(pool), dtype=bool)
     for rows in np.array_split(_by_group(pool), SHARDS):
         part = resolve(settings, _ratio(settings, len(pool)))
         keep = np.zeros(len(pool), dtype=bool)
         keep[rows] = True
-        selected[keep] = chosen(pool.subset(keep), part, judged, quality=quality[keep])
+        selected[keep] = choose_documents(pool.subset(keep), part, judged, quality=quality[keep])
     return selected
 
 

@@ -23,8 +23,8 @@ from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import expand_patterns
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
-from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, CodedItems, Coder
+from datamask.study.corpus_choice import choose_documents, names_of, texts_of
 from datamask.study.inference import Draw
 from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
@@ -219,7 +219,9 @@ def _pools(
             started = time.perf_counter()
             told: list[str] = []
             try:
-                masks[name] = chosen(corpus, settings_of(corpus, changes, number), judged, held, note=told.append)
+                masks[name] = choose_documents(
+                    corpus, settings_of(corpus, changes, number), judged, held, note=told.append
+                )
             except ConfigError as error:
                 if name not in ARMS:
                     raise ConfigError(f"arm {name}: {error}") from error

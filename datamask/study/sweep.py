@@ -26,7 +26,7 @@ from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, Selection
 from datamask.selection.solvers import solver_for
-from datamask.study.chosen import texts_of
+from datamask.study.corpus_choice import texts_of
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from datamask.quality.character_ngrams import CountTable
+from datamask.quality.word_counts import CountTable
 
 
 def counts_of(table: CountTable, keys: np.ndarray, half: np.ndarray) -> np.ndarray:

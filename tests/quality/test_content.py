@@ -19,9 +19,9 @@ from datamask import storage
 from datamask.corpus.plan import Part
 from datamask.corpus.read import BESIDE
 from datamask.errors import ModelError
-from datamask.quality import character_ngrams as ngrams
 from datamask.quality import measures, prepare_quality, reasons, terms
 from datamask.quality import pool_model as pool
+from datamask.quality import word_counts as ngrams
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.code_points import mix_hash
 from datamask.quality.content import ContentScorer

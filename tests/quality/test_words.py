@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from datamask.quality import word_tables as w
 from datamask.quality.batch_words import FIGURES, REACH, BatchWords
-from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.code_points import BASE, mix_hash
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import find_listed
@@ -30,6 +29,7 @@ from datamask.quality.measures import (
     repeated_runs,
     standing,
 )
+from datamask.quality.word_counts import PAIR, CountTable
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(

@@ -16,7 +16,7 @@ from datamask.stages import record
 from datamask.study import Item, Target
 from datamask.study import arms as page
 from datamask.study.ablation import METRICS, Ablation, Arm, SelectionJudge, ablate, choose, standard_arms
-from datamask.study.chosen import texts_of
+from datamask.study.corpus_choice import texts_of
 from datamask.study.sweep import sweep_lambdas
 from tests.report.build import corpus
 

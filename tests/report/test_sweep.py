@@ -16,8 +16,8 @@ from datamask.report.embedded import Embedded, load_corpus
 from datamask.selection.arrays import select
 from datamask.stages import record
 from datamask.study import front as front_page
-from datamask.study.chosen import texts_of
 from datamask.study.comparisons import write_lamb
+from datamask.study.corpus_choice import texts_of
 from datamask.study.sweep import Sweep, envelope, pick_point, sweep_lambdas
 from tests.report.build import corpus
 

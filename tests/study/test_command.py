@@ -72,16 +72,16 @@ def test_it_says_no_verdict_with_one_kind_of_judge_and_writes_its_page(out, targ
 def test_arms_of_coverage_are_given_the_texts_and_a_target_without_what_the_judge_reads(
     out, target, tmp_path, capsys, monkeypatch
 ):
-    from datamask.study import chosen
+    from datamask.study import corpus_choice
 
     given = []
-    select = chosen.select
+    select = corpus_choice.select
 
     def watched(*arguments, **keywords):
         given.append(keywords)
         return select(*arguments, **keywords)
 
-    monkeypatch.setattr(chosen, "select", watched)
+    monkeypatch.setattr(corpus_choice, "select", watched)
     asked = [json.loads(line) for line in target.read_text().splitlines()]
     judged = tmp_path / "judged.jsonl"
     judged.write_text("\n".join(map(json.dumps, asked[::2])))
@@ -163,7 +163,7 @@ def test_refusals(out, target, arguments, message, capsys):
 def test_too_many_bytes_are_refused_before_anything_is_chosen(out, target, capsys, monkeypatch):
     from datamask.study import run as module
 
-    monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
+    monkeypatch.setattr(module, "choose_documents", None)  # it would fail if it were called
     assert run("judge", out, "--targets", target, "--bytes", "90000000") == 3
     assert "more than any choice within the budget of default can hold" in capsys.readouterr().err
 
@@ -173,7 +173,7 @@ def test_a_device_of_the_network_that_is_not_there_is_refused_before_anything_is
 ):
     from datamask.study import run as module
 
-    monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
+    monkeypatch.setattr(module, "choose_documents", None)  # it would fail if it were called
     assert run("judge", out, "--targets", target, "--judge", "network", "--device", "tpu") == 2
     assert "unknown device 'tpu'; valid: auto, cpu, cuda" in capsys.readouterr().err
 

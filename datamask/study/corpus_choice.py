@@ -1,6 +1,6 @@
 """What settings choose from an embedded corpus; coverage of words is given the texts, and a target fairly.
 
-    mask = chosen(corpus, settings, judged=targets)      # (N,) bool
+    mask = choose_documents(corpus, settings, judged=targets)      # (N,) bool
 
 A choice made for a target may be told everything about it but what it is judged by: the items that the judge reads are
 taken out of the texts of `select.target` before the choice is made.
@@ -26,7 +26,7 @@ from datamask.study.targets import Target
 PLAIN = ("random", "top-quality", "semdedup")  # solvers that look at no metric, and so need no words
 
 
-def chosen(
+def choose_documents(
     corpus: Embedded,
     settings: ResolvedSelect,
     judged: Sequence[Target] = (),
