@@ -30,7 +30,7 @@ GARBLED = 0.4  # least difference in nats per word, divided by the share of shin
 ECHO = 0.05  # of the places where they differ, the share that differ as one before does
 NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
 FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
-ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures, from which these are what is said; share that must be the same
+ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures in both, from which these are what is said; share to be the same
 LONG = 600  # letters, from which a text is no form or message
 # Figures that each of two texts has of its own, and share of figures in common, by which different titles are of two
 # issues: so they are of 14 of 14 pairs of German laws, and of 1 of 100 copies with one word in ten replaced.
@@ -64,14 +64,16 @@ def told_apart(pair: TextPair, contained: bool) -> bool:
 
 
 def _other_figures(pair: TextPair, contained: bool) -> bool:
-    prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    rows = any(text.surface.figures >= ROWS and _rows(text.text) >= ROWS for text in pair.texts)
     one, other = sorted(pair.texts, key=lambda text: len(text.shingles))
-    if not rows and not (contained and one.surface.figures) and not prose:
+    rows = [_of_rows(text.text) if text.surface.figures >= ROWS else [] for text in (one, other)]
+    if min(map(len, rows)) >= ROWS:  # a page may have rows that its main text has not: counts, numbers of pages
+        mine, theirs = (_numbers("\n".join(found)) for found in rows)
+        return (mine & theirs).total() < IN_ROWS * (mine.total() if contained else max(mine.total(), theirs.total()))
+    prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
+    if not (contained and one.surface.figures) and not prose:
         return False
     mine, theirs = _numbers(one.text), _numbers(other.text)
-    most = mine.total() if contained else (max if rows else min)(mine.total(), theirs.total())
-    return (mine & theirs).total() < (IN_ROWS if rows else 0.5) * most
+    return (mine & theirs).total() < 0.5 * (mine.total() if contained else min(mine.total(), theirs.total()))
 
 
 @lru_cache(maxsize=64)  # a text is in several pairs, and these lie near one another
@@ -85,9 +87,9 @@ def _names(text: str) -> Counter[str]:
 
 
 @lru_cache(maxsize=64)
-def _rows(text: str) -> int:
-    """How many of its lines are nothing but figures."""
-    return len(_ROW.findall("\n" + text))
+def _of_rows(text: str) -> list[str]:
+    """Its lines that are nothing but figures."""
+    return _ROW.findall("\n" + text)
 
 
 def _other_issues(pair: TextPair) -> bool:

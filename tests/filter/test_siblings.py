@@ -34,6 +34,17 @@ def test_another_year_or_another_name_is_no_copy(one: str, other: str, apart: bo
     assert told_apart(pair(a, b), contained=False) == told_apart(pair(b, a), contained=False) == apart
 
 
+def test_rows_of_figures_tell_tables_apart_and_no_page_from_its_main_text() -> None:
+    """A page has numbers of comments and of pages in rows of their own; its text has none, or the same."""
+    counts = "".join(f"\n{number}" for number in range(1, 13))
+    main, page = text(ORIGINAL), text(ORIGINAL + counts)
+    rows = "".join(f"\n{place} {place * place}" for place in range(10))
+    table, other = text(ORIGINAL + rows), text(ORIGINAL + rows.replace("8", "3"))
+    for contained in (False, True):
+        assert not told_apart(pair(main, page), contained) and not told_apart(pair(page, main), contained)
+        assert told_apart(pair(table, other), contained) and not told_apart(pair(table, text(table.text)), contained)
+
+
 def test_copies_differ_by_words_in_many_places_and_notices_by_few() -> None:
     generator = random.Random(3)
     words = ORIGINAL.split(" ")
