@@ -126,7 +126,8 @@ class ColumnScorer(PlainScorer):
     needs: frozenset[Need] = frozenset()
 
     def __init__(self, settings: Settings) -> None:
-        self.columns, self.facts = (str(settings.column),), (settings.column,)
+        self.columns = (str(settings.column),)
+        self.facts = (settings.column,)
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the column's values."""

@@ -12,7 +12,7 @@ from datamask.config import Quota, Select, resolve
 from datamask.selection import budget_cuts
 from datamask.selection.budget_cuts import Filling, ascending, descending, find_cut, value_of
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
-from datamask.selection.problem.pool import budget as pool_budget
+from datamask.selection.problem.pool import budget_of
 
 
 @pytest.fixture(params=[0, 20, budget_cuts.SORTED])
@@ -101,7 +101,8 @@ def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):
     generator = np.random.default_rng(5)
     tokens, domain = generator.integers(5, 90, 400).astype(float), generator.integers(0, 4, 400).astype(str)
     settings = resolve(Select(select_ratio=None, **budget, **limits))
-    _, size, weights = pool_budget(settings, 400, tokens)
+    unit, size = budget_of(settings, 400, (tokens.sum(), tokens.min()))
+    weights = np.ones(400) if unit == "documents" else tokens
     whole = make_limits(settings, weights, size, tokens, {"domain": domain})
     parts = np.array_split(np.arange(400), [30, 31, 250])
     census = reduce(add_census, (take_census(settings, tokens[part], {"domain": domain[part]}) for part in parts))
