@@ -2,6 +2,7 @@
 every setting that is named exists, every Python block that stands for itself runs."""
 
 import importlib
+import importlib.util
 import inspect
 import re
 import shlex
@@ -113,7 +114,10 @@ def test_settings_that_are_named_exist():
     for page, section, setting in named_settings():
         if setting in SECTIONS[section].annotation.model_fields:
             continue
-        module = importlib.import_module(f"datamask.{section}") if section in ("corpus", "quality", "release") else None
+        package = section in ("corpus", "quality", "release")
+        if package and importlib.util.find_spec(f"datamask.{section}.{setting}"):
+            continue
+        module = importlib.import_module(f"datamask.{section}") if package else None
         if not hasattr(module, setting) and setting not in ("md", "py", "json", "html", "yaml"):
             wrong.append(f"{page}: {section}.{setting}")
     assert not wrong
