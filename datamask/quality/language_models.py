@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Languages:
         found[code > _CODE] = self.languages
         return found
 
-    def by_words(self, words: BatchWords, documents: np.ndarray, part: Any = TRUST) -> np.ndarray:
+    def by_words(self, words: BatchWords, documents: np.ndarray, part: np.ndarray | float = TRUST) -> np.ndarray:
         """(n,) int64, places in `names` by the words alone, of some of the documents: (n,) ascending numbers.
 
         :param part: (n,) of the usual frequent words, that a document must have at least to be in a language; or of all

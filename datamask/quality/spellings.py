@@ -20,8 +20,8 @@ from datamask.quality.word_tables import DIGIT, tables
 EDGE = np.uint64(1)  # stands in a run for the beginning and the end of a word
 # A set with one bit a run: of a sample in 60 languages a million are set, so one run in 32 is taken for another.
 BITS = 25
-# Of scripts by their number, whether a letter is a syllable: there runs are nearly as rare as words, which count alone.
-SYLLABARIES = np.isin(tables().scripts, ("ETHIOPIC", "HANGUL", "CANADIAN", "CHEROKEE", "YI", "VAI"))
+# Scripts in which a letter is a syllable: there runs are nearly as rare as words, which count alone.
+SYLLABARIES = ("ETHIOPIC", "HANGUL", "CANADIAN", "CHEROKEE", "YI", "VAI")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,9 @@ class Spellings:
     def strange(self, words: BatchWords, places: np.ndarray, half: np.ndarray, group: np.ndarray) -> np.ndarray:
         """(n,) bool: which of these tokens, (n,) places, hold a run that no word of their document's group holds in a
         half of the sample. half, group: (documents,)."""
-        syllables = SYLLABARIES[tables().script[words.points[words.start[places]]]]
-        return self._look(words, places, half, group, note=False) | syllables
+        of_syllables = np.isin(tables().scripts, SYLLABARIES)  # by the script's number
+        alone = of_syllables[tables().script[words.points[words.start[places]]]]
+        return self._look(words, places, half, group, note=False) | alone
 
     def _look(
         self, words: BatchWords, places: np.ndarray, half: np.ndarray, group: np.ndarray, note: bool
