@@ -77,23 +77,6 @@ def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> Ch
     return chart(points, mark("line", interpolate="step-after", strokeWidth=2, encoding=encoding))
 
 
-def spectrum(rows: Rows) -> Chart:
-    """Eigenvalue spectra on log-log axes: a flatter line is a more diverse choice."""
-    axis = {"format": "~p", "tickCount": 5}
-    encoding = {
-        "x": channel("component:Q", title="component, by size (log scale)", scale=_LOG),
-        "y": channel("share:Q", title="share of variance (log scale)", scale={"type": "log"}, axis=axis),
-        **_arms(rows, strokeDash=DASHES),
-        "tooltip": [
-            channel("arm:N", title="choice"),
-            channel("component:Q"),
-            channel("share:Q", title="its share", format=".3%"),
-            channel("cumulative:Q", title="share of all up to it", format=".1%"),
-        ],
-    }
-    return chart(rows, mark("line", strokeWidth=2, encoding=encoding))
-
-
 def shares(rows: Rows, column: str) -> Chart:
     """Shares of a column's values: the pool's as a bar, the choices as marks on it."""
     order = list(dict.fromkeys(row["value"] for row in rows))

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,9 @@ from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
 from datamask.release.groups import LENGTH
 from datamask.report import drawer, examples, losses, pairs, statistics
-from datamask.report import uncovered as coverage
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
-    Documents,
     Sample,
     Vectors,
     grouping_columns,
@@ -40,8 +37,6 @@ from datamask.report.embedding_sample import (
 )
 from datamask.report.tally import Tally
 from datamask.report.topics import topic_rows
-from datamask.selection.cover.atoms import quality_ranges, weighs_documents, word_worth
-from datamask.selection.cover.counting import target_of
 from datamask.shares import tell_share
 from datamask.stages import ShardFiles
 
@@ -51,7 +46,6 @@ SAMPLE_ROWS = 1_000_000  # rows whose small columns are held in memory
 ARM_ROWS = 50_000  # documents of an arm whose vectors are compared
 NEIGHBOUR_QUERIES = 2_000  # documents whose nearest neighbour in the arm is looked up
 GROUP_VALUES = 14  # bars of a group chart; the rest is "other"
-LENGTHS = (100, 300, 1_000, 3_000)  # tokens between which lengths are told apart
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 Rows = list[dict[str, Any]]
@@ -81,7 +75,6 @@ class Findings:
     quality: Rows  # scorer, arm, low, high, share
     percentiles: Rows  # scorer, arm, p1 … p99
     correlations: Rows  # scorer, with, value, kind
-    spectra: Rows  # arm, component, share, cumulative
     neighbours: Rows  # arm, low, high, share
     lengths: Rows  # arm, low, high, share
     groups: dict[str, Rows]  # column -> value, arm, share
@@ -93,10 +86,8 @@ class Findings:
     signals: Rows = field(default_factory=list)  # junk signals of the chosen beside the candidates', worst first
     pairs: Rows = field(default_factory=list)  # dropped and kept documents side by side
     warnings: Rows = field(default_factory=list)  # worst first; see `losses`
-    covered: dict[str, Any] = field(default_factory=dict)  # words that the choice lacks; see `uncovered`
     unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
     release: dict[str, str] = field(default_factory=dict)  # version, created, datamask, input
-    tokens: dict[str, Rows] = field(default_factory=dict)  # column, or length -> value, pool, choice: shares of tokens
     personal: dict[str, int] = field(default_factory=dict)  # documents and kinds -> count, where it was looked for
     # name, documents, selected, share, share_selected, remark; the largest first
     topics: Rows = field(default_factory=list)
@@ -187,31 +178,23 @@ def find_findings(
     tell_share(0.15)
     with ThreadPoolExecutor(2) as pool:  # the map takes half of the time
         placed = pool.submit(examples.place_map, sample, vectors, drawn, beside.place) if vectors else None
-        spectra, neighbours, table = [], [], []
+        neighbours, table = [], []
         edges = np.round(np.linspace(0, 1, 41), 3)
         for arm in ARMS:
             row = _arm_row(sample, arm, arms[arm], scorers)
             if vectors:
                 features = vectors(compared[arm])
-                values = statistics.spectrum(features)
-                spectra += _spectrum_rows(arm, values)
                 nearest = statistics.nearest_similarity(features, asked[arm])
                 neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
-                row |= _vector_figures(values, nearest, features)
+                row |= _vector_figures(nearest, features)
                 del features
             table.append(row)
         tell_share(0.3)
         shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
-        read, reference = coverage.draw_rows(
-            {arm: compared[arm] for arm in (RANDOM, TOP, OURS)},
-            diverse,
-            np.random.default_rng([config.selection.seed, 13]),
-        )
-        rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
+        rows = np.concatenate([*drawn.values(), *shown.values()])
         wanted = [*fallen.places, *sample.places(rows)]
         documents = sample.documents(wanted, ["id", "url", "text", *grouping_columns(config)])
         tell_share(0.4)
-        covered = pool.submit(_uncovered, sample, documents, read, reference)
         beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
         duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
@@ -227,11 +210,9 @@ def find_findings(
             quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, beside_pool)],
             percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, beside_pool)],
             correlations=_correlation_rows(sample, scorers),
-            spectra=spectra,
             neighbours=neighbours,
             lengths=_length_rows(sample, beside_pool),
             groups={column: _group_rows(values, beside_pool) for column, values in sample.groups.items()},
-            tokens=token_shares(sample),
             examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
             duplicates=duplicates,
             stages=[asdict(stage) for stage in stages],
@@ -239,31 +220,11 @@ def find_findings(
             signals=signals,
             pairs=pairs.side_by_side(sample, fallen, documents, warnings),
             warnings=warnings,
-            covered=covered.result(),
             topics=topic_rows(all_files, topics),
         )
         beside.draw(found)
         tell_share(0.8)
         return replace(found, map=examples.map_points(sample, drawn, placed.result(), documents) if placed else [])
-
-
-def _uncovered(
-    sample: Sample,
-    documents: Documents,
-    read: Mapping[str, npt.NDArray[np.intp]],
-    reference: npt.NDArray[np.intp],
-) -> dict[str, Any]:
-    """Of `uncovered.uncovered_words`. read: of each arm, rows with texts; reference: candidates, with texts."""
-    settings, worths = sample.config.selection, None
-    target = target_of(settings)
-    if weighs_documents(settings) and len(reference):
-        quality = sample.quality[:, None].astype(np.float64)
-        worths = word_worth(quality, np.ones(1), quality_ranges(quality[reference]))
-    weights = np.maximum(sample.tokens, 1).astype(np.float64) if settings.in_tokens else np.ones(len(sample))
-    rows = np.unique(np.concatenate([reference, *read.values()]))
-    found = zip(rows.tolist(), sample.places(rows), strict=True)
-    texts = {row: str(documents[place].get("text") or "") for row, place in found}
-    return coverage.uncovered_words(texts, weights, read, reference, OURS, target.texts if target else (), worths)
 
 
 def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:
@@ -322,36 +283,14 @@ def _arm_row(sample: Sample, arm: str, rows: npt.NDArray[np.intp], scorers: Sequ
     }
 
 
-def _vector_figures(
-    values: npt.NDArray[np.floating], nearest: npt.NDArray[np.floating], features: npt.NDArray[np.float16]
-) -> dict[str, float]:
-    """What the vectors say of an arm. values: the spectrum; nearest: cosines to the nearest other document."""
+def _vector_figures(nearest: npt.NDArray[np.floating], features: npt.NDArray[np.float16]) -> dict[str, float]:
+    """What the vectors say of an arm. nearest: cosines to the nearest other document."""
     return {
-        "vendi": statistics.effective_number(values),
-        "logdet": statistics.log_determinant(values),
+        "vendi": statistics.vendi_score(features),
         "mean_cosine": statistics.mean_pairwise_cosine(features),
         "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
         "near_duplicates": statistics.near_duplicate_share(nearest),
     }
-
-
-def token_shares(sample: Sample) -> dict[str, Rows]:
-    """Of every group column and of the lengths, each value's share of the pool's tokens and of the choice's, the value
-    that moved most first."""
-    inner = [f"{low:,} to {high - 1:,}" for low, high in pairwise(LENGTHS)]
-    bins = [f"under {LENGTHS[0]:,}", *inner, f"{LENGTHS[-1]:,} and over"]
-    named = {**sample.groups, LENGTH: np.array(bins, object)[np.searchsorted(LENGTHS, sample.tokens, side="right")]}
-    chosen = sample.selected
-    found = {}
-    for column, values in named.items():
-        names, place = np.unique(value_names(values), return_inverse=True)
-        pool = np.bincount(place, sample.tokens, len(names)) / max(int(sample.tokens.sum()), 1)
-        choice = np.bincount(place, sample.tokens * chosen, len(names)) / max(int(sample.tokens[chosen].sum()), 1)
-        order = np.argsort(-np.abs(choice - pool), kind="stable")[:GROUP_VALUES]
-        found[column] = [
-            {"value": str(names[n]), "pool": float(pool[n]), "choice": float(choice[n])} for n in order.tolist()
-        ]
-    return found
 
 
 # ---------------------------------------------------------------- distributions
@@ -397,18 +336,6 @@ def _correlation_rows(sample: Sample, scorers: Sequence[str]) -> Rows:
         found += [(name, "η²", statistics.variance_explained(values, own)) for name, own in sample.groups.items()]
         rows += [{"scorer": scorer, "with": name, "kind": kind, "value": value} for name, kind, value in found]
     return rows
-
-
-def _spectrum_rows(arm: str, values: npt.NDArray[np.floating]) -> Rows:
-    """Eigenvalues at about 60 components spaced evenly on a log axis."""
-    total = values.sum() or 1.0
-    cumulative = np.cumsum(values) / total
-    components = np.unique(np.geomspace(1, len(values), 60).round().astype(int))
-    return [
-        {"arm": arm, "component": int(c), "share": float(values[c - 1] / total), "cumulative": float(cumulative[c - 1])}
-        for c in components
-        if values[c - 1] > total * 1e-5
-    ]
 
 
 def _length_rows(sample: Sample, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:

@@ -126,9 +126,9 @@ def load_findings(folder: str) -> Findings:
     stored = storage.read_json(path)
     known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(Findings)}
     needed = {name for name, required in known.items() if required}
-    if not isinstance(stored, dict) or not needed <= set(stored) <= known.keys():
+    if not isinstance(stored, dict) or not needed <= set(stored):
         raise InputError(f"{path} was written by another version of datamask; run `datamask curate` again to renew it")
-    return Findings(**stored)
+    return Findings(**{name: stored[name] for name in known if name in stored})  # an older page had more
 
 
 def describe(findings: Findings) -> Report:
@@ -160,8 +160,6 @@ def _pictures(f: Findings) -> list[tuple[Picture, charts.Chart]]:
         scorer = f.quality[0]["scorer"]
         rows = [row for row in f.quality if row["scorer"] == scorer]
         found.append(("quality", f"Distribution of the score {scorer}", charts.outline(rows, scorer)))
-    if f.spectra:
-        found.append(("spectrum", "Diversity: eigenvalue spectrum of the embeddings", charts.spectrum(f.spectra)))
     if f.lengths:
         chart = charts.outline(f.lengths, "tokens (log scale)", log=True)
         found.append(("lengths", "Length of documents", chart))

@@ -45,18 +45,15 @@ class PageSection:
 
 def make_sections(f: Findings) -> list[PageSection]:
     """All sections of the page, in order."""
-    moved = "What the target moved" if f.settings["select"].get("target") else "What the choice moved, in tokens"
     return [
         PageSection("selected", "What was selected from what", _selected(f)),
         PageSection("losses", "What each group lost", _losses(f)),
         PageSection("objective", "Objective and certificate", _objective(f)),
         PageSection("quality", "Quality", _quality(f)),
         PageSection("diversity", "Diversity", _diversity(f)),
-        PageSection("covered", "What is covered badly", _covered(f)),
         PageSection("length", "Length", _length(f)),
         PageSection("groups", "Where it comes from", _groups(f)),
         PageSection("topics", "Topics", _topics(f)),
-        PageSection("moved", moved, _moved(f)),
         PageSection("map", "Map of the documents", _map(f)),
         PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
         PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f)),
@@ -208,6 +205,11 @@ def _objective(f: Findings) -> list[Block]:
         for name, value in (c.get("terms") or {}).items():
             rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
         note = f"Terms are {scale}. The bound holds for every choice within the budget, found or not."
+        if target := c.get("target"):
+            note += (
+                f" The choice explains the target ({', '.join(target['files'])}); {count(target['leaks'])} documents that hold "
+                "a row of its words are left out of it."
+            )
         blocks.append(table(["", "value"], rows, note=note))
     elif c.get("shards"):
         rows = [
@@ -278,7 +280,7 @@ def _diversity(f: Findings) -> list[Block]:
     groups, embedded = f.columns, f.embedded
     head = ["choice", "documents", "mean quality"]
     if embedded:
-        head += ["Vendi score", "log-det", "near by embedding", "nearest cosine (median)", "mean cosine"]
+        head += ["Vendi score", "near by embedding", "nearest cosine (median)", "mean cosine"]
     head += [f"effective number: {column}" for column in groups]
     rows = [
         [
@@ -297,10 +299,9 @@ def _diversity(f: Findings) -> list[Block]:
     )
     if embedded:
         note += (
-            "Vendi score: the effective number of directions the embeddings point in (exp of the entropy of the spectrum); "
-            "log-det: the mean logarithm of the spectrum with a floor, larger is more even. Near by embedding: documents with "
-            f"a cosine above {NEAR_DUPLICATE} to another of the same choice; whether they are copies, no text has been compared "
-            "for this."
+            "Vendi score: the effective number of directions the embeddings point in (exp of the entropy of their spectrum). "
+            f"Near by embedding: documents with a cosine above {NEAR_DUPLICATE} to another of the same choice; whether they are "
+            "copies, no text has been compared for this."
         )
     else:
         note += (
@@ -308,14 +309,7 @@ def _diversity(f: Findings) -> list[Block]:
             "has a map, topics and the Vendi score: add the part embedding to select.coverage.atoms, or set topics.make to always."
         )
     blocks = [table(head, rows, OURS, note)]
-    if f.spectra:
-        spectrum = Figure(
-            "spectrum",
-            charts.spectrum(f.spectra),
-            "Eigenvalue spectrum of the embeddings",
-            "Each choice's variance, direction by direction. The longer a line stays high, the more different things the "
-            "choice is about; a line that falls early is about few.",
-        )
+    if f.neighbours:
         neighbours = Figure(
             "neighbours",
             charts.outline(f.neighbours, "cosine to the nearest other document of the choice"),
@@ -323,54 +317,17 @@ def _diversity(f: Findings) -> list[Block]:
             f"Mass at the right are documents with another of nearly the same embedding in the same choice; those above "
             f"{NEAR_DUPLICATE} are counted under diversity.",
         )
-        blocks.append(chart_grid(spectrum, neighbours))
+        blocks.append(chart_grid(neighbours))
     return blocks
 
 
 def _vector_cells(arm: Mapping[str, Any]) -> list[str]:
     return [
         number(arm["vendi"], 0),
-        number(arm["logdet"], 3) if "logdet" in arm else "–",
         percent(arm["near_duplicates"]),
         number(arm["nearest"]),
         number(arm["mean_cosine"], 4),
     ]
-
-
-def _covered(f: Findings) -> list[Block]:
-    c = f.covered
-    if not c:
-        return []
-    what = "the target" if c["target"] else "the pool"
-    counted = ", each document counted by its quality" if c["weighed"] else ""
-    far = ", ".join(f"{arm} {value:.3f}" for arm, value in c["divergence"].items())
-    text = (
-        f"Words and pairs of neighbouring words, as shares of a document's words, of {count(c['texts'])} documents "
-        f"drawn at random. Divergence of each choice from {what}{counted}, KL in nats a word (a random choice shows "
-        f"what the drawing alone makes): {far}. The lists hold what differs by more than chance, the costliest first."
-    )
-    blocks: list[Block] = [{"kind": "text", "text": text}]
-    head = ["word or pair", *(["target"] if c["target"] else []), "pool", "choice", "choice/pool", "share × log ratio"]
-
-    def share(value: float) -> str:
-        return f"{100 * value:.3f} %"
-
-    sides = (("lacking", f"Lacking beside {what}"), ("excess", f"Too much beside {what}"))
-    for side, title in sides:
-        rows = [
-            [
-                row["name"],
-                *([share(row["target"])] if c["target"] else []),
-                share(row["pool"]),
-                share(row["choice"]),
-                _ratio(row["choice"], row["pool"]),
-                f"{1000 * row['nats']:.2f}",
-            ]
-            for row in c[side]
-        ]
-        if rows:
-            blocks.append(table(head, rows, title=title, note="The last column in thousandths of a nat."))
-    return blocks
 
 
 def _length(f: Findings) -> list[Block]:
@@ -416,36 +373,6 @@ def _topics(f: Findings) -> list[Block]:
     )
     head = ["topic", "documents", "of the pool", "selected", "of the choice", "choice/pool", "language", "remark"]
     return [table(head, rows, note=note)]
-
-
-def _moved(f: Findings) -> list[Block]:
-    """A table per group column, and one of the lengths: shares of the pool's tokens and of the choice's."""
-    blocks: list[Block] = []
-    for column, found in sorted(f.tokens.items(), key=lambda item: by_column(item[0])):
-        rows = [
-            [
-                row["value"],
-                percent(row["pool"]),
-                percent(row["choice"]),
-                f"{100 * (row['choice'] - row['pool']):+.1f}",
-                _ratio(row["choice"], row["pool"]),
-            ]
-            for row in found
-        ]
-        head = [column, "of the pool's tokens", "of the choice's", "points", "choice/pool"]
-        if len(rows) > 1:
-            blocks.append(table(head, rows, title=f"By {column}"))
-    if blocks:
-        note = (
-            "Shares of tokens, what moved most first. The pool is every document read that is none of the quarantined."
-        )
-        if target := f.certificate.get("target"):
-            note += (
-                f" The choice explains the target ({', '.join(target['files'])}); {count(target['leaks'])} documents that hold "
-                "a row of its words are left out of it."
-            )
-        blocks.insert(0, {"kind": "text", "text": note})
-    return blocks
 
 
 def _map(f: Findings) -> list[Block]:

@@ -61,15 +61,6 @@ def vendi_score(features: npt.NDArray[np.generic]) -> float:
     return effective_number(spectrum(features))
 
 
-def log_determinant(values: npt.ArrayLike) -> float:
-    """Mean logarithm of the directions' shares, with a hundredth of an even share as floor.
-
-    :param values: a `spectrum`. 0 where all directions are alike would be −log d; the larger, the more even.
-    """
-    spectrum_ = np.asarray(values, dtype=np.float64)
-    return float(np.log(spectrum_ + 0.01 / len(spectrum_)).mean()) if len(spectrum_) else float("nan")
-
-
 def nearest_similarity(features: npt.NDArray[np.generic], rows: Integers | None = None) -> Floats:
     """Greatest cosine of each document to another document of the same set.
 

@@ -68,14 +68,6 @@ def letters() -> np.ndarray:
     return np.unique(np.concatenate([single for single, _, _, _ in hashed_words(words)]))
 
 
-def words_of(text: str) -> list[str]:
-    """The words that `count_ngrams` hashes, in order."""
-    lower, _ = _tables()
-    lowered = "".join(map(chr, lower[_points(text)]))
-    starts, ends = word_bounds(text)
-    return [lowered[a:b] for a, b in zip(starts, ends, strict=True)]
-
-
 def _points(text: str) -> np.ndarray:
     """Code points of the NFKC-normalised text."""
     data = unicodedata.normalize("NFKC", text).encode("utf-32-le", "surrogatepass")

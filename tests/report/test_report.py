@@ -192,9 +192,7 @@ def test_excerpts_are_one_bounded_line() -> None:
 
 def test_every_chart_is_a_valid_vega_lite_specification(made: dict) -> None:
     figures = page.figures_of(sections.make_sections(made["findings"]))
-    assert {"history", "quality-heuristic", "spectrum", "neighbours", "lengths", "group-domain", "map-selected"} < set(
-        figures
-    )
+    assert {"history", "quality-heuristic", "neighbours", "lengths", "group-domain", "map-selected"} < set(figures)
     for figure in figures.values():
         specification = altair.Chart.from_dict(figure.chart).to_dict()  # validates against the schema
         assert vl_convert.vegalite_to_vega(specification)
@@ -298,6 +296,12 @@ def test_a_folder_without_a_report_is_named(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"name": 1}')
     with pytest.raises(InputError, match="another version"):
         report.load_findings(str(tmp_path))
+
+
+def test_a_report_of_an_older_version_that_had_more_is_shown(made: dict, tmp_path: Path) -> None:
+    stored = json.loads((made["folder"] / "report.json").read_text())
+    (tmp_path / "report.json").write_text(json.dumps({**stored, "spectra": []}))
+    assert report.load_findings(str(tmp_path)) == report.load_findings(str(made["folder"]))
 
 
 def test_a_selection_without_a_certificate_still_has_a_page(made: dict) -> None:
