@@ -234,6 +234,7 @@ def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]
     warnings = losses.filter_warnings(tally.table(LENGTH))
     for column in tally.columns:
         groups = tally.table(column)
+        warnings += losses.quota_warnings(column, groups, settings)
         if not losses.is_grouping(groups, LEAST_FILLED):
             continue
         tables[column] = losses.outcome_table(groups)

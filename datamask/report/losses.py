@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, betaln, ndtr
 
-from datamask.errors import several
+from datamask.errors import nearest, several, some
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
@@ -316,9 +316,23 @@ def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
     return [_warning("pairs", cause, text, number=number, documents=documents)]
 
 
+def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]) -> Rows:
+    """A warning where select.quotas has a maximum for values that no document has, as an error of typing makes it."""
+    quotas = [quota for quota in settings["select"]["quotas"] if quota["column"] == column]
+    absent = [value for quota in quotas for value in quota["maximum"] if (value or NONE) not in groups.values]
+    if not absent or set(groups.values) <= {NONE} or groups.number > len(groups.values):
+        return []
+    there = [excerpt(value, 60) for value in groups.values]
+    text = f"No document has {column} {some(absent, NAMED)}, so a maximum of select.quotas bounds nothing"
+    remedy = f"values that documents have: {some(there, SHOWN)}"
+    told = {"column": column, "remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}
+    return [_warning("quota", "quotas", text + (nearest(absent[0], there) or "."), **told)]
+
+
 def in_order(warnings: Rows) -> Rows:
-    """Filters that take most, groups that lose, pairs that are none, junk, groups passed over; then by size."""
-    kinds = ("filter", "loss", "pairs", "junk", "selection")
+    """Quotas of nothing, filters that take most, groups that lose, pairs that are none, junk, groups passed over; then
+    by size."""
+    kinds = ("quota", "filter", "loss", "pairs", "junk", "selection")
     return sorted(
         warnings,
         key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), by_column(w["column"] or ""), w["cause"]),

@@ -176,6 +176,19 @@ def test_what_the_selection_passes_over():
     )
 
 
+def test_a_maximum_for_a_value_that_no_document_has_is_told_with_the_nearest():
+    groups = made(wiki_2007={"selected": 30}, arxiv={"not_selected": 10})
+    asked = {"select": {"quotas": [{"column": "source", "maximum": {"wiki_207": 0.1, "arxiv": 0.2}}]}}
+    (warning,) = losses.in_order(losses.quota_warnings("source", groups, asked))
+    assert "source wiki_207, so" in warning["text"] and 'did you mean "wiki_2007"?' in warning["text"]
+    assert "wiki_2007, arxiv" in sentence(warning)
+    asked["select"]["quotas"][0]["maximum"] = {"arxiv": 0.2}
+    assert not losses.quota_warnings("source", groups, asked)
+    assert not losses.quota_warnings("source", made(**{NONE: {"selected": 9}}), asked), "no document has the column"
+    asked["select"]["quotas"][0]["maximum"] = {"": 0.2}
+    assert not losses.quota_warnings("source", made(**{NONE: {"selected": 9}}, a={"selected": 1}), asked)
+
+
 @pytest.mark.parametrize(("candidates", "warned"), [(256, True), (128, True), (68, True), (25, False)])
 def test_a_source_of_which_nothing_was_chosen_is_named(candidates, warned):
     sources = {f"s{n}": {"selected": 100, "not_selected": 900} for n in range(15)}
