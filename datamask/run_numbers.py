@@ -31,6 +31,7 @@ def numbers(
         "release": release.path,
         "version": release.version,
         "new": release.new,
+        "removed": list(release.removed),
         "report": storage.join(release.path, "report.html"),
         "documents": {
             "read": total["rows"],

@@ -203,6 +203,9 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
     console.print(f"report:  {found['report']}", soft_wrap=True)
+    if removed := found["removed"]:
+        versions = f"{several(len(removed), 'release')} beyond release.keep: {some(removed, READ)}"
+        console.print(f"removed: {versions}", soft_wrap=True)
     if told := found.get("meanwhile"):
         console.print(f"latest:  {told}", soft_wrap=True)
 

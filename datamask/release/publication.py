@@ -13,6 +13,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,11 @@ def publish(
         if before != release.version:
             point_latest(staged.out, release.version)
         _clear_staging(staged)
-        for version in list_versions(staged.out)[: -staged.keep] if staged.keep else ():
-            if version not in (release.version, before):
-                remove_release(staged.out, version)
-    return release
+        older = list_versions(staged.out)[: -staged.keep] if staged.keep else []
+        removed = tuple(version for version in older if version not in (release.version, before))
+        for version in removed:
+            remove_release(staged.out, version)
+    return replace(release, removed=removed)
 
 
 def _publish(

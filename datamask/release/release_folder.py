@@ -84,6 +84,7 @@ class ReleaseFolder:
     version: str
     key: str
     new: bool = True  # False: it was there already, and nothing was written
+    removed: tuple[str, ...] = ()  # versions beyond `release.keep` that went when it was published
 
     def batches(
         self, path: str, columns: list[str], row_groups: Sequence[int] | None = None, rows: int = 100_000

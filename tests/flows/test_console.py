@@ -34,6 +34,7 @@ FOUND = {
     "seconds": 16.0,
     "startup": 14.0,
     "meanwhile": None,
+    "removed": [],
     "warnings": [],
     "personal": None,
 }
@@ -52,6 +53,11 @@ def shown(**changes):
 
 def test_seconds_in_all_are_all_and_start_up_is_among_them():
     assert "seconds of work: embed 2.0, start-up 14.0; the run took 16.0" in shown()
+
+
+def test_releases_that_went_are_named():
+    assert "removed: 2 releases beyond release.keep: 0001-ab, 0002-cd\n" in shown(removed=["0001-ab", "0002-cd"])
+    assert "removed" not in shown()
 
 
 def test_warnings_name_group_filter_command_and_remedy():

@@ -198,6 +198,7 @@ def test_what_this_run_keeps_holds_where_its_release_is_there_already(tmp_path):
         _, release = released(tmp_path, settings(release={"rows_per_file": rows}), files)
     _, again = released(tmp_path, settings(release={"rows_per_file": 300, "keep": 1}), files)
     assert not again.new and layout.list_versions(str(tmp_path / "out")) == [release.version]
+    assert [version[:4] for version in again.removed] == ["0001", "0002"]
 
 
 def test_odd_dumps_stay_in_the_data_folder(tmp_path):
