@@ -33,7 +33,7 @@ from datamask.corpus.read import corpus_schema, read_batches
 from datamask.corpus.shards import plan_shards
 from datamask.engine import Engine
 from datamask.errors import InputError, several
-from datamask.options import ConfigOption, JsonOption, SetOption
+from datamask.options import ConfigOption, JsonOption, SetOption, prints_aside
 from datamask.pipeline import STAGES, Stage
 from datamask.release import printing
 from datamask.work import Done, Work
@@ -123,7 +123,8 @@ def plan_run(
     """Time a sample of each stage here and say what the whole corpus will cost."""
     chosen = load_config(config, set_ or [])
     chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
-    found = estimate(chosen, workers, documents)
+    with prints_aside(as_json):
+        found = estimate(chosen, workers, documents)
     if as_json:
         print(json.dumps(found.as_json()))
     else:

@@ -1,5 +1,8 @@
 """Options that several commands have, in the same words."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -10,3 +13,10 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="A YAM
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="A setting: section.name=value; may be given several times.")
 ]
+
+
+@contextmanager
+def prints_aside(as_json: bool) -> Iterator[None]:
+    """With --json what code of the user's own prints goes to stderr, for it is no part of the object."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from datamask.corpus.sample import sample_corpus
 from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
 from datamask.libraries import begin_drawing
-from datamask.options import ConfigOption, JsonOption, SetOption
+from datamask.options import ConfigOption, JsonOption, SetOption, prints_aside
 from datamask.release.release_folder import find_release
 from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
@@ -218,10 +218,8 @@ def run_flow(
     if not plain:
         load_prefect()
     try:
-        with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain), ExitStack() as stack:
+        with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain), prints_aside(as_json):
             SILENCE.doing("is at work")
-            if as_json:  # what code of the user's own prints is no part of the object
-                stack.enter_context(redirect_stdout(sys.stderr))
             found = flow()
     except BaseException as error:
         let_go(error)

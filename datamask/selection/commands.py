@@ -16,6 +16,7 @@ from datamask.certificate_words import describe
 from datamask.config import Select, load_config, resolve
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
+from datamask.options import prints_aside
 
 
 def select(
@@ -88,7 +89,8 @@ def select(
     if settings.semantic_duplicates is not None:
         score = pool.quality @ list(weights.values())
         keep = np.flatnonzero(~find_repeats(pool, score, settings.semantic_duplicates, settings.seed))
-    found = select_from(pool.take(keep), settings, None if quiet else _Report()).placed(keep, len(pool))
+    with prints_aside(json_):
+        found = select_from(pool.take(keep), settings, None if quiet else _Report()).placed(keep, len(pool))
     facts = {"input": input_, "output": output, **found.facts(), "semantic_duplicates": len(pool) - len(keep)}
     write_mask(output, chunk_id, found, {name: facts[name] for name in facts if name != "seconds"})
     print(json.dumps(facts) if json_ else _summary(facts, settings.calibrate))

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML, YAMLError
 from datamask.config import Select
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
-from datamask.options import JsonOption, SetOption
+from datamask.options import JsonOption, SetOption, prints_aside
 from datamask.stages import check_place
 from datamask.storage import join, writable
 from datamask.surroundings import escaped
@@ -71,7 +71,7 @@ def judge(
         seed=seed,
         arms=read_arms(arm or []),
     )
-    with terminal.progress_line() as line:
+    with terminal.progress_line() as line, prints_aside(as_json):
         found = judged.run_study(corpus, targets, settings, set_ or [], line)
     paths = judge_page.write_judgement(folder, found)
     if as_json:
@@ -112,7 +112,7 @@ def worth(
 
     chosen = tuple(dict.fromkeys(judges or run.Settings.judges))
     judging = run.Settings(judges=chosen, bytes=bytes_, draws=draws)
-    with terminal.progress_line() as line:
+    with terminal.progress_line() as line, prints_aside(as_json):
         found = asking.find_worth(new, against, targets or [], judging, to, line)
     paths = worth_page.write_worth(to, found) if to else {}
     if as_json:

@@ -12,7 +12,7 @@ import typer
 from datamask.config import load_config, validate
 from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError
-from datamask.options import JsonOption, SetOption
+from datamask.options import JsonOption, SetOption, prints_aside
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, writable, write_content
 from datamask.study.targets import read_targets
@@ -49,9 +49,9 @@ def sweep(
 
     if pick:
         measured.wished_quality(pick)
-    pool = embedded.load_corpus(corpus, documents, set_ or [])
-    lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
-    with terminal.progress_line() as line:
+    with terminal.progress_line() as line, prints_aside(as_json):
+        pool = embedded.load_corpus(corpus, documents, set_ or [])
+        lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
         found = measured.sweep_lambdas(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
     paths = front.write_front(folder, found)
     picked = measured.pick_point(found, pick) if pick else None
@@ -86,8 +86,8 @@ def ablate(
     from datamask.study import ablation, arms, study_terminal
 
     asked = read_targets(expand_patterns(targets)) if targets else []
-    embedded.load_corpus(corpus, 100, set_ or [])  # what is wrong shows before the work, not after it
-    with terminal.progress_line() as line:
+    with terminal.progress_line() as line, prints_aside(as_json):
+        embedded.load_corpus(corpus, 100, set_ or [])  # what is wrong shows before the work, not after it
         found = ablation.ablate(
             lambda seed: embedded.load_corpus(corpus, documents, set_ or [], seed),
             list(range(seeds)),

@@ -64,6 +64,17 @@ def test_sweep_picks_and_writes(out: Path, tmp_path: Path, capsys: pytest.Captur
     assert {path.name for path in place.iterdir()} == {"sweep.html", "sweep.json", "front.png"}
 
 
+def test_what_a_metric_of_ones_own_prints_is_no_part_of_the_object(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "from datamask.selection.metrics.moments import Pairwise\n\nprint('looking')\n\nclass Loud(Pairwise): pass\n"
+    (metric := tmp_path / "loud.py").write_text(code)
+    own = f"select.algorithm={metric}:Loud"
+    assert run("sweep", out, "--points", "2", "--to", tmp_path, "--json", "--set", own) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["points"] and "looking" in told.err
+
+
 def test_sweep_prints_a_row_a_lambda(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("sweep", out, "--points", "2", "--set", "select.lamb=0.25") == 0
     captured = capsys.readouterr()
