@@ -7,7 +7,9 @@ print(to_yaml(config))          # the complete file, a comment per setting
 from __future__ import annotations
 
 import io
+import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -748,7 +750,11 @@ def load_config(
             place = place.setdefault(section, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
             raise ConfigError(f"--set {override}: {name} does not name a setting", setting=name)
-        place[last] = _parse(value, f"--set {override}")
+        try:
+            place[last] = _parse(value, f"--set {override}")
+        except ConfigError as error:
+            quoted = shlex.quote(f"{name}={json.dumps(value, ensure_ascii=False)}")
+            raise ConfigError(f"{error}; if it is a text, put it in quotes of its own: --set {quoted}") from error
     return validate(settings, source)
 
 

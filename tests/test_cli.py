@@ -1,5 +1,6 @@
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_what_is_no_yaml_is_told_by_its_place(tmp_path, text, said):
         load_config(path)
     assert f"{path}: not valid YAML {said}" in str(told.value)
     assert "http" not in str(told.value) and "<unicode string>" not in str(told.value)
+
+
+def test_a_text_that_yaml_would_read_otherwise_is_told_with_its_quotes():
+    with pytest.raises(ConfigError) as told:
+        load_config(overrides=['filter.where="a b" = 1'])
+    _, said = str(told.value).split("quotes of its own: --set ")
+    assert load_config(overrides=shlex.split(said)).filter.where == '"a b" = 1'
 
 
 def test_config_says_what_every_setting_means(capsys):
