@@ -4,8 +4,9 @@ To an object store or a folder, files go one by one; those already there with th
 manifest goes first and the new one comes last, so that what is half uploaded is no release. To the Hugging Face hub
 all files are one commit; what an interrupted attempt uploaded the hub already has.
 
-A release may come from somebody else: its names are checked by `manifest.read_manifest`, and what is sent has the size
-and the sha256 that the manifest gives and lies in the release itself: no link in it sends another file.
+A release may come from somebody else: its names are checked by `manifest.read_manifest`, a manifest that was edited is
+not sent, and what is sent has the size and the sha256 that it gives and lies in the release itself: no link in it sends
+another file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import ConfigError, DatamaskError, InputError, StorageError, TransientError
-from datamask.release.manifest import read_manifest
+from datamask.release.manifest import read_manifest, release_key, render_manifest
 from datamask.release.release_folder import MANIFEST, ReleaseFolder, list_versions
 from datamask.storage import storage_errors
 
@@ -56,13 +57,18 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
         folder's own settings say who can read there.
     :raises ConfigError: `url` names no folder, such as / or s3://, or an output folder.
     :raises InputError: the release's manifest is none.
-    :raises StorageError: a file of the release is not as its manifest says, or the target refuses.
+    :raises StorageError: the manifest was edited, a file is not as it says, or the target refuses.
     :raises TransientError: the target failed in passing; the same call goes on where this one stopped.
     """
     if not url.startswith("hf://"):
         url = storage.output_folder(url, "target")
         _check_target(release, url)
-    files = {item["path"]: item for item in release.manifest()["files"]}
+    manifest = release.manifest()
+    sealed = release_key(manifest["inputs"], manifest["settings"], manifest["provenance"], manifest["format"])
+    data = storage.read_content(storage.join(release.path, MANIFEST))
+    if render_manifest(manifest) != data or sealed != manifest["key"]:
+        raise StorageError(f"{release.path}/{MANIFEST} was edited; see datamask verify {release.path}")
+    files = {item["path"]: item for item in manifest["files"]}
     for path, item in files.items():  # what is uploaded is what was published
         if storage.size_of(storage.join(release.path, path)) != item["bytes"]:
             raise _other(release, path)

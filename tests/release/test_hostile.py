@@ -102,6 +102,18 @@ def test_a_link_in_a_release_sends_no_other_file(release, tmp_path):
     assert not (tmp_path / "there" / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("resealed", [True, False])
+def test_an_edited_manifest_is_not_sent(release, tmp_path, resealed):
+    path = Path(release.path, "manifest.json")
+    if resealed:
+        rewrite_manifest(release, lambda manifest: manifest["settings"]["select"].update(lamb=0.9))
+    else:
+        path.write_bytes(path.read_bytes().replace(b'"created": "20', b'"created": "21'))
+    with pytest.raises(StorageError, match=r"manifest\.json was edited; see datamask verify"):
+        upload_release(release, str(tmp_path / "there"))
+    assert not (tmp_path / "there").exists()
+
+
 @pytest.mark.parametrize("name", ["README.md", "quarantine.parquet"])
 def test_a_pipe_in_a_release_makes_nobody_wait(release, tmp_path, name):
     path = Path(release.path, name)
