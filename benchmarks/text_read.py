@@ -4,7 +4,8 @@
     python benchmarks/text_read.py '../shared/data/real/real-0*.parquet' --against ../before     # another checkout
 
 Counted are the bytes of the column `text` that come out of the files, in a run by `datamask.run.curate`, with the wall
-and processor seconds of the run. What is compiled is compiled in a run before, on the first thousand documents.
+and processor seconds of the run; once more where nothing stays in memory, as of a corpus that is much larger. What is
+compiled is compiled in a run before, on the first thousand documents.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent.parent
 SECONDS = (("seconds", "wall"), ("processor seconds", "seconds"))
-READERS = ("corpus/read.py", "corpus/reading.py", "text_read.py")
+READERS = ("corpus/read.py", "corpus/reading.py", "corpus/held_text.py", "text_read.py")
 
 
-def measure(inputs: list[str], out: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Bytes of text read, by the function that asked for them, and the run's seconds; of this process's checkout."""
+def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bool = True) -> dict[str, Any]:
+    """Bytes of text read, by the function that asked for them, and the run's seconds; of this process's checkout.
+
+    :param holds: text that is decoded once stays in memory, as far as there is room.
+    """
     import pyarrow.compute as pc
 
     from datamask.config import load_config, validate
     from datamask.corpus import read
+    from datamask.engine import Engine
     from datamask.run import curate
 
     found: Counter[str] = Counter()
@@ -53,7 +58,7 @@ def measure(inputs: list[str], out: str, settings: Sequence[str] = ()) -> dict[s
     config = load_config(overrides=settings).model_dump(mode="json")
     config["corpus"]["input"] = inputs
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    with patch.object(read, "_batches", counted):
+    with patch.object(read, "_batches", counted), patch.object(Engine, "holds_text", holds, create=True):
         curate(validate(config, "the settings"), out)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -85,14 +90,14 @@ def first_rows(path: str, to: str) -> str:
     return to
 
 
-def run(checkout: Path, inputs: list[str]) -> dict[str, Any]:
+def run(checkout: Path, inputs: list[str], holds: bool = True) -> dict[str, Any]:
     """`measure` in a process of its own, on the code of a checkout, compiled before."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done: dict[str, Any] = {}
     for few in (True, False):
         with tempfile.TemporaryDirectory() as folder:
             some = [first_rows(inputs[0], f"{folder}/few.parquet")] if few else inputs
-            command = [sys.executable, __file__, "--out", f"{folder}/out", *some]
+            command = [sys.executable, __file__, "--out", f"{folder}/out", *["--hold-nothing"] * (not holds), *some]
             ended = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
         if ended.returncode:
             sys.exit(ended.stderr)
@@ -104,10 +109,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("inputs", nargs="+", help="parquet files")
     parser.add_argument("--against", type=Path, help="a checkout of another version")
+    parser.add_argument("--hold-nothing", action="store_true", help="with --out: decode anew what is read again")
     parser.add_argument("--out", help="run once, on the code that is imported, into this folder")
     arguments = parser.parse_args()
     if arguments.out:
-        print(json.dumps(measure(arguments.inputs, arguments.out)))
+        print(json.dumps(measure(arguments.inputs, arguments.out, holds=not arguments.hold_nothing)))
         return
     inputs = [
         str(path) for name in arguments.inputs for path in sorted(Path(name).resolve().parent.glob(Path(name).name))
@@ -115,6 +121,7 @@ def main() -> None:
     checkouts = {"before": arguments.against.resolve()} if arguments.against else {}
     size = size_of(inputs)
     found = {name: run(checkout, inputs) for name, checkout in {**checkouts, "now": HERE}.items()}
+    found["nothing held"] = run(HERE, inputs, holds=False)
     read = {name: Counter(one["read"]) for name, one in found.items()}
     most = sum(read.values(), Counter())
     rows = [(asked, [f"{own[asked] / size:.2f}" for own in read.values()]) for asked, _ in most.most_common()]

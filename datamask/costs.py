@@ -242,6 +242,8 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, only: Sequ
 class _OneByOne(Engine):
     """Does work at once, in this process, and measures each stage while no other is at work."""
 
+    holds_text = False  # the whole corpus is larger than what a run holds
+
     def __init__(self, config: Config, place: Path, documents: int) -> None:
         super().__init__(config)
         self.found: dict[str, _Measured] = {}

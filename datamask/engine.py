@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 
 from datamask.arithmetic import prepared_by_numpy, same_arithmetic
 from datamask.config import Config
+from datamask.corpus.held_text import HeldText, holding
 from datamask.errors import MissingExtraError, StorageError, is_retryable
 from datamask.libraries import load_drawing, loaded, loading
 from datamask.pipeline import STAGES, Stage
@@ -78,6 +79,8 @@ class ShardTimes:
 class Engine:
     """Where a run's work is done. A context manager: leaving it ends what it started."""
 
+    holds_text = True  # that it has decoded, for stages that read it again in this process
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self.began = time.monotonic()
@@ -120,6 +123,7 @@ class Engine:
     def __enter__(self) -> Self:
         self._context = ExitStack()
         self._context.callback(BOARD.reset, BOARD.set(self.board))
+        self._context.enter_context(holding(HeldText.for_this_machine() if self.holds_text else None))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

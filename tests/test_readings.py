@@ -1,9 +1,10 @@
-"""The text of a corpus is read twice in a default run, whatever is measured."""
+"""The text of a corpus is read twice in a default run, whatever is measured, and once where it stays in memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from text_read import measure, size_of
 
 from tests.flows.conftest import SMALL, write_shard
@@ -24,15 +25,27 @@ def test_a_default_run_reads_the_text_twice_beside_the_samples_of_its_fits(tmp_p
         write_shard(tmp_path / "corpus", number, count=60)
     inputs = sorted(map(str, (tmp_path / "corpus").glob("*")))
     size = size_of(inputs)
-    found = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    found = measure(inputs, str(tmp_path / "out"), SMALL, holds=False)["read"]
     assert found.pop(READINGS) == 2 * size
     assert found.keys() <= FITS | OF_SOME and all(amount <= size for amount in found.values())
-    again = measure(inputs, str(tmp_path / "out"), SMALL)["read"]
+    again = measure(inputs, str(tmp_path / "out"), SMALL, holds=False)["read"]
     assert not again.keys() & {READINGS, *FITS}
 
 
-def test_another_scorer_reads_the_text_once(tmp_path: Path) -> None:
-    inputs, out = [str(write_shard(tmp_path / "corpus", 0, count=60))], str(tmp_path / "out")
-    measure(inputs, out, SMALL)
-    found = measure(inputs, out, [*SMALL, "quality.scorers=[{kind: heuristic}]"])["read"]
+@pytest.fixture(scope="module")
+def one_shard(tmp_path_factory) -> tuple[list[str], str, dict]:
+    """A corpus of one shard, the output folder of a run of it, and what that run read."""
+    folder = tmp_path_factory.mktemp("readings")
+    inputs = [str(write_shard(folder / "corpus", 0, count=60))]
+    return inputs, str(folder / "out"), measure(inputs, str(folder / "out"), SMALL)["read"]
+
+
+def test_a_corpus_that_stays_in_memory_is_decoded_once(one_shard) -> None:
+    inputs, _, read = one_shard
+    assert sum(read.values()) == size_of(inputs)
+
+
+def test_another_scorer_reads_the_text_once(one_shard) -> None:
+    inputs, out, _ = one_shard
+    found = measure(inputs, out, [*SMALL, "quality.scorers=[{kind: heuristic}]"], False)["read"]
     assert found[READINGS] == size_of(inputs)

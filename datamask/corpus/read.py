@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown_names, spelled, union_schema
 from datamask.corpus.damage import damage
+from datamask.corpus.held_text import HELD_TEXT
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
@@ -131,7 +132,7 @@ def read_batches(
                 rows = file.metadata.row_group(group).num_rows
                 if only is None or only[first : first + rows].any():
                     at = first
-                    for batch in _batches(file, group, sources, batch_rows):
+                    for batch in _group_batches(file, part, group, known, sources, batch_rows):
                         yield _numbered(with_values(batch, part), at, known, wanted)
                         at += batch.num_rows
                 first += rows
@@ -241,7 +242,7 @@ def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: 
             known = _columns_of(file, part, config.corpus.columns, config.corpus.drop)
             known = [column for column in known if column.name == "text"]
             schema = pa.schema([("text", pa.string())])
-            for batch in _batches(file, group, _sources(file, part, known, schema), BATCH_ROWS):
+            for batch in _group_batches(file, part, group, known, _sources(file, part, known, schema), BATCH_ROWS):
                 for text in project(batch, known, schema)["text"].to_pylist():
                     if not text or text.isspace():
                         continue
@@ -375,6 +376,30 @@ def _sources(file: pq.ParquetFile, part: Part, known: Sequence[Column], wanted: 
     given = {name for name, _ in part.read_as.folders}
     own = (".".join(column.path) for column in known if column.name in names and column.path[0] not in given)
     return list(dict.fromkeys([*own, *extra]))
+
+
+def _group_batches(
+    file: pq.ParquetFile, part: Part, group: int, known: Sequence[Column], sources: list[str], rows: int
+) -> Iterator[pa.RecordBatch]:
+    """`_batches`, where the text may come from what the run holds."""
+    held, metadata, schema = HELD_TEXT.get(), file.metadata.row_group(group), file.schema_arrow
+    name = next((column.path[0] for column in known if column.name == "text" and len(column.path) == 1), "")
+    place, text = schema.get_field_index(name), None
+    if held and metadata.num_rows and name in sources and place >= 0 and pa.types.is_string(schema.field(place).type):
+        leaf = next(number for number, column in enumerate(file.schema) if column.path == name)
+        size = metadata.column(leaf).total_uncompressed_size
+        parts = (batch.column(0) for batch in _batches(file, group, [name], rows))
+        text = held.column((part.path, part.fingerprint, group, name), size, parts)
+    if text is None:
+        yield from _batches(file, group, sources, rows)
+        return
+    first = 0
+    for batch in _batches(file, group, [source for source in sources if source != name], rows):
+        own = text.slice(first, batch.num_rows)
+        if batch.num_rows < len(text):  # a copy: who looks at bytes finds a batch's own at the buffer's beginning
+            own = pa.concat_arrays([own, own.slice(0, 0)])
+        first += batch.num_rows
+        yield pa.RecordBatch.from_arrays([*batch.columns, own], names=[*batch.schema.names, name])
 
 
 def _batches(file: pq.ParquetFile, group: int, sources: list[str], rows: int) -> Iterator[pa.RecordBatch]:
