@@ -26,7 +26,6 @@ from datamask.release.release_folder import MANIFEST, ReleaseFolder, list_versio
 from datamask.storage import storage_errors
 
 JOURNAL = ".push.json"  # at the target while an upload runs: the files of releases that were or are sent there
-JOURNAL_BYTES = 32 << 20  # uploaded between two writings of the journal
 HUB_CHUNK = 50  # files uploaded to the hub before the next are read
 MANAGED = ("data/", "decisions/", "plots/")  # here an older release's other files go
 
@@ -107,35 +106,28 @@ def _inside(folder: str, path: str) -> bool:
 def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
     pushed = Pushed(url)
     target_manifest = storage.join(url, MANIFEST)
-    journal = dict.fromkeys(files) | _read_journal(url)
+    ours = {*files, *_read_journal(url)}
     manifest = storage.read_content(storage.join(release.path, MANIFEST))
     with contextlib.suppress(FileNotFoundError):
         if storage.read_content(target_manifest) == manifest:
             pushed.skipped = [*files, MANIFEST]
             return pushed
-        journal = dict.fromkeys(_listed(url)) | journal
+        ours |= {*_listed(url)}
         pushed.removed.append(MANIFEST)
     there = storage.file_sizes(url)
-    storage.write_json(storage.join(url, JOURNAL), journal)
+    storage.write_json(storage.join(url, JOURNAL), sorted(ours))
     if pushed.removed:
         storage.remove(target_manifest)
-    unnoted = 0
     for path, item in sorted(files.items()):
         target = storage.join(url, path)
-        if there.get(path) == item["bytes"] and _same(target, item["sha256"], journal.get(path)):
+        if there.get(path) == item["bytes"] and storage.sha256(target) == item["sha256"]:
             pushed.skipped.append(path)
         else:
             _upload(release, path, target, item["sha256"])
             pushed.uploaded.append(path)
             pushed.bytes += item["bytes"]
-        if storage.is_remote(url) and not journal.get(path):
-            journal[path] = {"sha256": item["sha256"], "mark": storage.fingerprint(target)}
-            unnoted += item["bytes"]
-            if unnoted > JOURNAL_BYTES:
-                storage.write_json(storage.join(url, JOURNAL), journal)
-                unnoted = 0
         sent(path, item["bytes"])
-    for path in sorted((there.keys() & journal.keys()) - files.keys()):
+    for path in sorted((there.keys() & ours) - files.keys()):
         if path.startswith(MANAGED):
             storage.remove(storage.join(url, path))
             pushed.removed.append(path)
@@ -158,19 +150,11 @@ def _listed(url: str) -> list[str]:
         raise StorageError(f"{error}; push to another place, or remove that file") from error
 
 
-def _read_journal(url: str) -> dict[str, Any]:
+def _read_journal(url: str) -> list[str]:
     try:
-        journal = storage.read_json(storage.join(url, JOURNAL))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return journal if isinstance(journal, dict) else {}
-
-
-def _same(target: str, sha256: str, noted: Any) -> bool:
-    """Whether the target holds the content: it is read, the first half of its sha256 if the journal notes it."""
-    if isinstance(noted, dict) and noted.get("sha256") == sha256:
-        return bool(noted.get("mark") == storage.fingerprint(target))
-    return storage.sha256(target) == sha256
+        return [str(path) for path in storage.read_json(storage.join(url, JOURNAL))]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
 
 
 def _upload(release: ReleaseFolder, path: str, target: str, sha256: str) -> None:

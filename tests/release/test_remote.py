@@ -118,6 +118,14 @@ def test_push_is_resumable(store, tmp_path):
     assert not [path for method, path in store.requests if method == "PUT"]
 
 
+def test_what_was_uploaded_is_not_read_back(store, tmp_path):
+    _, release = released(tmp_path, CONFIG, make_corpus(tmp_path, ROWS))
+    store.requests.clear()
+    upload_release(release, "s3://corpus/sent")
+    asked = [path for method, path in store.requests if method == "GET" and path.endswith(".parquet")]
+    assert asked == [] and any(path.endswith(".parquet") for method, path in store.requests if method == "PUT")
+
+
 def test_push_from_a_store_and_a_fault_that_passes(store, tmp_path):
     _, staged = on_store(tmp_path, "s3://corpus/three")
     release = publish(staged)
