@@ -1,4 +1,4 @@
-"""Why a document is in a release, or is not: its scores and signals, its price, its neighbours, what took it."""
+"""Why a document is in a release, or is not: its scores and signals, its neighbours, what took it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ class Explanation:
     copy_of: dict[str, Any] | None = None  # the row it fell to, with the similarity that was measured
     pair: dict[str, Any] | None = None  # both texts in parts, what differs marked; share of words in both
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
-    price_rank: dict[str, int] | None = None  # place by price among the rows it competed with; how far prices explain
     missing: list[str] = field(default_factory=list)  # what could not be told, and why
 
 
@@ -134,8 +133,6 @@ def _explain(
     elif decision["outcome"] == "filtered":
         found.setting = _setting(decision["reason"], manifest["settings"])
         _beside(work, (shard, chunk_id), decision["reason"], found)
-    if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:
-        found.price_rank = _price_rank(work, manifest, decision)
     vector = work.row(shard, "embeddings", chunk_id)
     if vector is None:
         found.missing.append(f"neighbours: {work.absent(shard, 'embeddings')}")
@@ -171,30 +168,6 @@ def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None
         return
     both = compare(texts[place].get("text") or "", texts[kept].get("text") or "")
     found.pair = {"dropped": both.first, "kept": both.second, "shared": both.shared}
-
-
-def _price_rank(work: Source, manifest: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, int]:
-    """The place by price, among the corpus's candidates or, with scope shard, the shard's.
-
-    `explained` of the `selected` have one of the `selected` highest prices: a price is what a document adds to the
-    choice as it is, and where few are chosen, one exchange moves all prices; quotas and lengths weigh too.
-    """
-    shards = [decision["shard"]] if manifest["settings"]["select"]["scope"] == "shard" else work.shards
-    prices, chosen = [], []
-    for shard in shards:
-        table = work.release.decisions(shard, ["outcome", "price"])
-        rows = table.filter(pc.is_in(table["outcome"], value_set=pa.array(["selected", "not_selected"])))
-        prices.append(rows["price"].to_numpy())
-        chosen.append(pc.equal(rows["outcome"], "selected").to_numpy())
-    price, selected = np.concatenate(prices), np.concatenate(chosen)
-    size = int(selected.sum())
-    least = np.sort(price)[-size] if size else np.inf
-    return {
-        "rank": int((price > np.float32(decision["price"])).sum()) + 1,
-        "of": len(price),
-        "selected": size,
-        "explained": int((selected & (price >= least)).sum()),
-    }
 
 
 def _neighbours(work: Source, decision: dict[str, Any], vector: list[float], count: int) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from datamask.release.explain import Explanation
 
 WIDE = 240  # columns of a table where there is no terminal
-EXPLAINED = 0.9  # share of the selected that prices must explain for a place by price to be shown
 
 
 def size(count: float) -> str:
@@ -77,11 +76,8 @@ def show_explanation(found: Explanation) -> None:
         print(f"  taken by {printable(found.setting)}{_which_fell(found)}")
     facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
     facts += [[name, decision[name]] for name in ("repeat", *COPY_COLUMNS) if name in decision]
-    place = place_by_price(found.price_rank) if found.price_rank else ""
     if not found.quarantine:
         print_table(["", ""], facts)
-    if place:  # below the table: a sentence in a cell makes it as wide as the terminal
-        print(f"place by price: {place}\n")
     if found.detail:
         print(_held(found.detail))
     if found.copy_of:
@@ -103,17 +99,6 @@ def show_explanation(found: Explanation) -> None:
         )
     for missing in found.missing:
         print(f"not told: {missing}")
-
-
-def place_by_price(rank: dict[str, int]) -> str:
-    """The place by price where prices explain the choice; else that they do not."""
-    if rank["explained"] >= EXPLAINED * rank["selected"]:
-        return f"{rank['rank']:,} of {rank['of']:,} candidates, of which {rank['selected']:,} are selected"
-    return (
-        f"says little here: {rank['explained']:,} of the {rank['selected']:,} selected are among the "
-        f"{rank['selected']:,} of highest price. A price is what a document adds to the choice as it is; where few are "
-        "chosen, every exchange of one moves all prices, and quotas and lengths weigh too"
-    )
 
 
 def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str) -> None:

@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 from datamask.certificate_words import points
 from datamask.errors import several
 from datamask.release.personal import NAMES
-from datamask.release.printing import EXPLAINED
 from datamask.report import charts
 from datamask.report.findings import OURS, PERCENTILES, Findings
 from datamask.report.formatting import count, number, percent
@@ -21,6 +20,7 @@ from datamask.report.losses import by_column
 from datamask.report.statistics import NEAR_DUPLICATE
 
 Block = dict[str, Any]
+EXPLAINED = 0.9  # share of the chosen that gains must explain for one to be shown beside the last document kept's
 GAIN = "Gain: what the objective gains from a document, for its quality and for how unlike it is to what is chosen."
 
 

@@ -166,23 +166,6 @@ def test_explain_selected_with_neighbours(two):
     mine = vectors.pop((f.shard.name, place))
     nearest = sorted(vectors, key=lambda key: -float(vectors[key] @ mine))[:5]
     assert [(n["shard"], n["chunk_id"]) for n in found.neighbours] == nearest
-    prices = [
-        row["price"]
-        for g in files
-        for row in storage.read_table(g.masks.path).to_pylist()
-        if row["selected"] or row["reason"] == "not_selected"
-    ]
-    assert found.price_rank["rank"] == 1 + sum(p > masks[3]["price"] for p in prices)
-    assert found.price_rank["of"] == len(prices) and found.price_rank["selected"] == len(vectors) + 1
-
-
-def test_a_place_by_price_is_shown_only_where_prices_explain_the_choice():
-    from datamask.release.printing import place_by_price
-
-    explains = {"rank": 12, "of": 1573, "selected": 157, "explained": 150}
-    assert place_by_price(explains) == "12 of 1,573 candidates, of which 157 are selected"
-    text = place_by_price({**explains, "rank": 919, "explained": 11})
-    assert "919" not in text and "11 of the 157 selected are among the 157 of highest price" in text
 
 
 def test_explain_lists_documents_of_a_filter_beside_what_was_kept(two, capsys):
@@ -267,7 +250,7 @@ def test_explain_names_what_took_a_document(two, capsys):
         assert same == " ".join(texts[duplicate["shard"], duplicate["chunk_id"]].lower().split())
     short = outcomes["min_tokens"]
     [found] = explain(release, f"{short['shard']}/{short['chunk_id']}")
-    assert found.decision["reason"] == "min_tokens" and found.price_rank is None and found.scores
+    assert found.decision["reason"] == "min_tokens" and found.scores
     least = release.manifest()["settings"]["filter"]["min_tokens"]
     assert found.setting == f"filter.min_tokens={least}"
     code, out, _ = run(capsys, "explain", release.path, f"{short['shard']}/{short['chunk_id']}")
