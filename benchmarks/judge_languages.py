@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from datamask.config import Select
-from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
 from datamask.study.coder import Coder
+from datamask.study.embedded import load_corpus
 from datamask.study.targets import Item, Target
 from datamask.text.ngrams import count_ngrams
 

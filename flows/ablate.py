@@ -10,9 +10,9 @@ from prefect.logging import get_run_logger
 from pydantic import Field
 
 from datamask import storage
-from datamask.report.embedded import load_corpus
 from datamask.study import arms
 from datamask.study.ablation import ablate as compare_all
+from datamask.study.embedded import load_corpus
 from datamask.study.targets import read_targets
 from flows.artifacts import show_ablation
 from flows.ended import ENDED

@@ -21,15 +21,15 @@ import torch
 
 from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError
-from datamask.report import statistics
-from datamask.report.embedded import Embedded
-from datamask.report.statistics import Interval
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.problem import Problem
+from datamask.study import over_runs
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.coder import Coder
 from datamask.study.corpus_choice import choose_documents, names_of, texts_of
+from datamask.study.embedded import Embedded
+from datamask.study.over_runs import Interval
 from datamask.study.overlap import without_overlap
 from datamask.study.run import read_choices
 from datamask.study.targets import Target
@@ -173,7 +173,7 @@ def ablate(
             done.append((pool, choices))
     rows = []
     for name, values in found.items():
-        rows.append(Row(name, {column: statistics.interval([each[column] for each in values]) for column in values[0]}))
+        rows.append(Row(name, {column: over_runs.interval([each[column] for each in values]) for column in values[0]}))
     rows += [Row(name, {}, why) for name, why in refused.items()]
     judged_arms = set(found) - {RANDOM} - set(refused)
     judged, limit = _judge(done, targets, set(refused), progress) if targets and judged_arms else (None, 0)

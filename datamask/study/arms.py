@@ -10,9 +10,9 @@ from datamask.report.charts import channel, mark
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
 from datamask.report.sections import Figure, PageSection, chart_grid
-from datamask.report.statistics import Interval
 from datamask.study import judge_page as verdicts
 from datamask.study.ablation import Ablation, Row
+from datamask.study.over_runs import Interval
 from datamask.study.verdict import Judged
 
 DIGITS = {"Vendi score": 0, "seconds": 1, "documents": 0}

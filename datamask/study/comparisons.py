@@ -43,8 +43,8 @@ def sweep(
         _read_yaml(config)  # before the work, not after it
     work = check_place(corpus, set_ or [])
     folder = writable(to or join(work, "sweep"))
-    from datamask.report import embedded, terminal
-    from datamask.study import front, study_terminal
+    from datamask.report import terminal
+    from datamask.study import embedded, front, study_terminal
     from datamask.study import sweep as measured
 
     if pick:
@@ -82,8 +82,8 @@ def ablate(
     """Compare selections of one embedded corpus side by side."""
     work = check_place(corpus, set_ or [], targets or [])
     folder = writable(to or join(work, "ablation"))
-    from datamask.report import embedded, findings, terminal
-    from datamask.study import ablation, arms, study_terminal
+    from datamask.report import findings, terminal
+    from datamask.study import ablation, arms, embedded, study_terminal
 
     asked = read_targets(expand_patterns(targets)) if targets else []
     with terminal.progress_line() as line, prints_aside(as_json):

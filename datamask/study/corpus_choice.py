@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
-from datamask.report.embedded import Embedded
 from datamask.selection.arrays import select
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.cover.target import read_target
+from datamask.study.embedded import Embedded
 from datamask.study.targets import Target
 
 PLAIN = ("random", "top-quality", "semdedup")  # solvers that look at no metric, and so need no words

@@ -17,8 +17,6 @@ import torch
 
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError
-from datamask.report import statistics
-from datamask.report.embedded import Embedded
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import reads_words
@@ -26,7 +24,9 @@ from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, Selection
 from datamask.selection.solvers import solver_for
+from datamask.study import over_runs
 from datamask.study.corpus_choice import texts_of
+from datamask.study.embedded import Embedded
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,7 @@ def sweep_lambdas(
         size=len(corpus),
         share=corpus.share,
         points=points,
-        knee=statistics.knee(
-            [p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)
-        ),
+        knee=over_runs.knee([p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)),
         chosen=settings.lamb,
         seconds=seconds,
     )
@@ -125,7 +123,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
     bounds: list[float | None] = [selection.upper_bound for selection in solved]
     known = [bound for bound in bounds if bound is not None]
     if len(known) == len(bounds):
-        bounds = list(statistics.convex(grid, known))
+        bounds = list(over_runs.convex(grid, known))
     chosen = []
     for place, lamb in enumerate(grid):
         values = [lamb * quality + (1 - lamb) * diversity for quality, diversity in terms]
@@ -136,7 +134,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
         quality, diversity = terms[chosen[place]]
         objective, bound = lamb * quality + (1 - lamb) * diversity, bounds[place]
         own, before = (solved[chosen[step]] for step in (place, max(place - 1, 0)))
-        shared = statistics.overlap(own.indices.tolist(), before.indices.tolist()) if place else None
+        shared = over_runs.overlap(own.indices.tolist(), before.indices.tolist()) if place else None
         measured = corpus.measure(own.times)
         points.append(
             Point(

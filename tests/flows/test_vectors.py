@@ -7,7 +7,7 @@ import pytest
 
 from datamask.checks import encoder_caution
 from datamask.config import Config, validate
-from datamask.report.embedded import load_corpus
+from datamask.study.embedded import load_corpus
 
 WORDS_ALONE = ["--set", "select.coverage.atoms={ngrams: 1}"]
 

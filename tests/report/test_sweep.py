@@ -12,12 +12,12 @@ import pytest
 from datamask.cli import main
 from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
-from datamask.report.embedded import Embedded, load_corpus
 from datamask.selection.arrays import select
 from datamask.stages import record
 from datamask.study import front as front_page
 from datamask.study.comparisons import write_lamb
 from datamask.study.corpus_choice import texts_of
+from datamask.study.embedded import Embedded, load_corpus
 from datamask.study.sweep import Sweep, envelope, pick_point, sweep_lambdas
 from tests.report.build import corpus
 
@@ -194,7 +194,7 @@ def test_a_wrong_pick_is_refused_before_anything_is_solved(
 ) -> None:
     all_files, config, _ = corpus(tmp_path)
     record(str(tmp_path / "work"), all_files, config)
-    monkeypatch.setattr("datamask.report.embedded.load_corpus", lambda *_: pytest.fail("the corpus was read"))
+    monkeypatch.setattr("datamask.study.embedded.load_corpus", lambda *_: pytest.fail("the corpus was read"))
     with pytest.raises(SystemExit):
         main(["sweep", str(tmp_path), "--pick", "best"])
     assert "valid are knee, or quality=NUMBER" in capsys.readouterr().err
