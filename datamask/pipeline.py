@@ -268,7 +268,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=38,
+            version=39,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=200,

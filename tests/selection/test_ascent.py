@@ -58,24 +58,3 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based, monkeypatch
         assert found.bound >= best - 1e-5
         again, _ = quadratic.bound(found.bound_moments, quadratic.price(found.bound_moments))
         assert again == pytest.approx(found.bound, abs=1e-5)  # what is said of the bound holds where it was taken
-
-
-@pytest.mark.parametrize("based", [False, True])
-@pytest.mark.parametrize("family", ["gaussian", "clustered", "needle"])
-def test_places_together_bound_no_worse_than_each_and_never_below_the_optimum(family, based):
-    generator = torch.Generator().manual_seed(0)
-    gained = 0.0
-    for seed in range(5):
-        quadratic, v, base = programme(family, seed, tokens=seed % 2 == 1, based=based)
-        places, single = [], []
-        for _ in range(6):  # anywhere at all
-            moments = quadratic.moments(
-                quadratic.feasible.project(torch.rand(COUNT, dtype=torch.float64, generator=generator))
-            )
-            places.append(ascent._Place(moments, quadratic.price(moments)))
-            single.append(quadratic.bound(*places[-1])[0])
-        fitted, middle = ascent._fit(quadratic, places)
-        assert fitted >= optimum(quadratic, v, base) - 1e-5
-        assert fitted == pytest.approx(quadratic.bound(middle, quadratic.price(middle))[0], abs=1e-5)
-        gained += min(single) - fitted
-    assert gained > 0

@@ -9,13 +9,9 @@ max_s ∇f(y)·(s − y) for every feasible S (Frank and Wolfe, 1956): the certi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 
 from datamask.selection.driver import Iteration, Record
 from datamask.selection.solvers.quadratic import Quadratic, weighted_norms
@@ -27,8 +23,6 @@ CLOSE = 5e-4  # absolute; the calibrated objective is about 1
 STALL = 30  # stop when the gap fell by at most a tenth of the tolerance over this many steps
 MULTILINEAR_STALL = 5  # without a bound: stop when the value rose by at most the tolerance over this many steps
 MEMORY = 8  # a full step is accepted if its value is no less than the least of this many latest values
-SPAN = 12  # every so many steps, the bound is minimised over combinations of the latest so many iterates' moments
-FITS = {False: 30, True: 8}  # BFGS iterations of that minimisation: without limits, and with (each costs more)
 
 
 @dataclass
@@ -47,11 +41,6 @@ class Ascent:
         """Whether bound − value is at most `tolerance`, or too small to matter beside the loss by rounding."""
         useful = min(CLOSE, ROUNDING_SHARE * quadratic.rounding(self.p))
         return self.bound - self.value <= max(tolerance, useful)
-
-
-class _Place(NamedTuple):
-    moments: list[torch.Tensor]
-    price: torch.Tensor
 
 
 class Spectral(Iteration[Ascent]):
@@ -76,7 +65,6 @@ class Spectral(Iteration[Ascent]):
         self.value = self.quadratic.value(self.p, self.moments)
         self.best: Ascent | None = None
         self.bound, self.at = float("inf"), self.moments
-        self.places: deque[_Place] = deque(maxlen=SPAN)
         self.values: deque[float] = deque(maxlen=MEMORY)
         self.previous: tuple[torch.Tensor, torch.Tensor] | None = None
         self.look()
@@ -90,13 +78,7 @@ class Spectral(Iteration[Ascent]):
             self.bound, self.at = here, moments
         if self.best is None or value > self.best.value:
             self.best = Ascent(p, moments, value, price, self.bound, self.at)
-        self.places.append(_Place(moments, price))
         self.values.append(value)
-        number = len(self.missing)
-        if len(self.places) > 1 and (number == self.steps or number % SPAN == SPAN - 1):
-            fitted, middle = _fit(quadratic, self.places)
-            if fitted < self.bound:
-                self.bound, self.at = fitted, middle
         self.best.bound, self.best.bound_moments = self.bound, self.at
         self.missing.append(self.bound - self.best.value)
         if self.record is not None:
@@ -216,37 +198,3 @@ def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) 
     """
     facts = {"objective": value - quadratic.rounding(p), "relaxed": value}
     return facts if quadratic.base is not None else {**facts, "upper_bound": bound}
-
-
-def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[torch.Tensor]]:
-    """The least bound over affine combinations of these iterates' moments, and the moments that attain it.
-
-    The bound is convex in the moments and prices are linear in them, so no row of the pool is read.
-    """
-    rows = torch.stack([place.price for place in places])
-    stacks = [torch.stack(each) for each in zip(*(place.moments for place in places), strict=True)]
-    gram, held = torch.zeros(len(rows), len(rows), dtype=torch.float64), torch.zeros(len(rows), dtype=torch.float64)
-    for number, (c, stack) in enumerate(zip(quadratic.coefficients, stacks, strict=True)):
-        flat = stack.flatten(1)
-        gram += c * (flat @ flat.T).double().cpu()
-        if quadratic.base is not None:
-            held += 2 * c * (flat @ quadratic.base[number].flatten().to(flat)).double().cpu()
-    feasible = quadratic.feasible  # SciPy keeps the function it minimises alive: it must not hold the prepared rows
-
-    def bound(free: np.ndarray) -> tuple[float, np.ndarray]:
-        shares = torch.from_numpy(np.append(free, 1 - free.sum()))
-        response, most = feasible.respond(shares @ rows)
-        slope = 2 * (gram @ shares) - held + rows @ (feasible.weights * response)
-        value = most + float(shares @ (gram @ shares) - held @ shares)
-        return value, (slope[:-1] - slope[-1]).numpy()
-
-    found = minimize(
-        bound,
-        np.full(len(places) - 1, 1 / len(places)),
-        jac=True,
-        method="BFGS",
-        options={"maxiter": FITS[bool(feasible.limits)]},
-    )
-    shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
-    middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]
-    return quadratic.bound(middle, shares @ rows)[0], middle
