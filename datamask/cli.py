@@ -70,6 +70,7 @@ COMMANDS = {
     "status": ("datamask.release.keeping:status", "Say what an output folder holds, and what of it can go."),
     "clean": ("datamask.release.keeping:clean", "Say which files of work/ no release needs; with --yes remove them."),
     "rollback": ("datamask.release.keeping:rollback", "Point latest at an earlier release."),
+    "trends": ("datamask.release.keeping:trends", "Show how the releases have changed, as a table and a page."),
     "diff": ("datamask.release.commands:diff", "Say what entered and what left between two releases."),
     "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
     "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),

@@ -26,6 +26,7 @@ from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules
 from datamask.release.personal import published as as_published
 from datamask.release.release_folder import ReleaseFolder
+from datamask.release.source_rows import count_rows
 
 if TYPE_CHECKING:
     from datamask.release.verify import Verified
@@ -50,7 +51,9 @@ def compare_with_corpus(
         validate({"release": {n: published[n] for n in published if n.startswith("personal")}}).release
     )
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
-        shards, missing = _shards(manifest, list(against), config, work)
+        shards, parts, missing = _shards(manifest, list(against), config, work)
+        if not missing:  # of a large file some row groups may have failed, which are not told by its path
+            missing, found.uncounted = _miscounted(parts, bool(manifest["provenance"]["failed"]))
         found.problems += missing
         if missing:
             return
@@ -73,22 +76,42 @@ def compare_with_corpus(
 
 def _shards(
     manifest: dict[str, Any], against: list[str], config: Config, work: str
-) -> tuple[dict[str, Shard], list[str]]:
-    """The release's shards made of the files at hand, and what is not at hand."""
+) -> tuple[dict[str, Shard], list[tuple[str, Part]], list[str]]:
+    """The release's shards made of the files at hand, each part and the path that it had, and what is not at hand."""
     files = find_inputs(against).files
     facts = inspect_files(files, config.corpus, work)
     paths = {fact.fingerprint: file.path for file, fact in zip(files, facts, strict=True)}
     fingerprints = {item["shard"]: item["fingerprint"] for item in manifest["inputs"]}
     parts: dict[str, list[Part]] = {shard: [] for shard in fingerprints}
-    missing = []
+    found, missing = [], []
     for source in manifest["sources"]:
         if source["fingerprint"] not in paths:
             missing.append(f"{source['path']} is not in the corpus given, or has changed since")
             continue
         part = replace(part_of(source), path=paths[source["fingerprint"]], rows=source["rows"])
         parts[source["shard"]].append(part)
+        found.append((source["path"], part))
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
-    return shards, sorted(set(missing))
+    return shards, found, sorted(set(missing))
+
+
+def _miscounted(parts: Sequence[tuple[str, Part]], failed: bool) -> tuple[list[str], list[str]]:
+    """Files of which fewer rows were read than a second count finds, in words; those of which it does not find all.
+
+    :param parts: of the files, each with the path that it had. :param failed: whether some may have been left out.
+    """
+    of_files: dict[tuple[str, str], list[Part]] = {}
+    for path, part in parts:
+        of_files.setdefault((path, part.path), []).append(part)
+    wrong, uncounted = [], []
+    for (path, here), own in of_files.items():
+        read, first = sum(part.rows or 0 for part in own), own[0]
+        counted = None if failed and first.row_groups else count_rows(here, first.format, first.reading)
+        if counted is None or counted < read:
+            uncounted.append(path)
+        elif counted > read:
+            wrong.append(f"{path} has {counted:,} rows by another count, and {read:,} were read")
+    return wrong, uncounted
 
 
 def _runs(release: ReleaseFolder, path: str) -> Iterator[tuple[str, pa.Table]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datamask import storage
-from datamask.errors import ConfigError, printable, several
+from datamask.errors import ConfigError, printable, several, some
 from datamask.options import JsonOption
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
@@ -23,6 +23,7 @@ from datamask.surroundings import escaped
 if TYPE_CHECKING:
     from datamask.release.compare import Difference
 
+SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
 
 
@@ -48,6 +49,9 @@ def verify(
     else:
         for problem in found.problems:
             print(f"✗ {printable(problem)}")
+        if found.uncounted:
+            files = printable(some(found.uncounted, SHOWN))
+            print(f"· read, but not counted in full by a second way: {files}")
         written = f", {several(len(tokens), 'folder')} of tokens" if tokens else ""
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
         told = f"{several(found.files, 'file')}, {size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"
@@ -78,8 +82,6 @@ def releases(
                 "documents": total["selected"],
                 "tokens": total["tokens_selected"],
                 "read": total["rows"],
-                "filtered": sum(total["filtered"].values()),
-                "gap": manifest["provenance"]["certificate"].get("gap"),
                 "bytes": sum(item["bytes"] for item in manifest["files"]),
                 "previous": (manifest["previous"] or {}).get("version"),
                 "path": release.path,
@@ -88,12 +90,12 @@ def releases(
     if json_:
         print_json({"releases": rows})
         return
-    names = ("created", "documents", "tokens", "read", "filtered", "gap")
+    names = ("created", "documents", "tokens", "read")
     told = [
         [row["version"], "latest" if row["latest"] else "", *(row[name] for name in names), size(row["bytes"])]
         for row in rows
     ]
-    print_table(["version", "", "created", "documents", "tokens", "of rows read", "filtered", "gap", "size"], told)
+    print_table(["version", "", "created", "documents", "tokens", "of rows read", "size"], told)
 
 
 def diff(

@@ -1,4 +1,4 @@
-"""`datamask status`, `clean`, `rollback`: keeping an output folder in order."""
+"""`datamask status`, `clean`, `rollback`, `trends`: keeping an output folder in order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import several
 from datamask.options import JsonOption
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import print_table, size
+from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
 
@@ -78,3 +80,31 @@ def rollback(
         print(json.dumps({"from": before, "to": after}))
         return
     print(f"latest: {before} → {after}; back again: datamask rollback {out} {before.split('-')[0]}")
+
+
+def trends(
+    out: Out = "out/curated",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="Where the page is written: trends.html, with --json nowhere.", callback=outside_releases
+        ),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(min=0, help="What an hour of work costs, in any currency: tells each release's cost."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show how the releases have changed: documents, tokens, quality, gap, seconds, cost; as a table and a page."""
+    rows = gather(out, price)
+    page = to or (None if json_ else "trends.html")
+    if page:
+        write_page(rows, page)
+    if json_:
+        print(json.dumps({"releases": rows, "page": page}))
+        return
+    columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
+    columns += [] if price is None else ["cost"]
+    print_table(columns, [[row[name] for name in columns] for row in rows])
+    print(f"page: {page}")

@@ -1,4 +1,4 @@
-"""What can go and what stays, rolling back, and a run that the disk cannot hold."""
+"""What can go and what stays, rolling back, trends, and a run that the disk cannot hold."""
 
 import json
 import shutil
@@ -17,6 +17,7 @@ from datamask.release import housekeeping
 from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
 from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import latest_version, list_versions, point_latest
+from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 
@@ -181,6 +182,10 @@ def test_survey_and_its_commands(two, tmp_path, monkeypatch, capsys):
     assert run("status")["latest"] == second.version
     assert run("clean")["removed"] is False and run("clean")["bytes"] == found.frees
     assert run("rollback") == {"from": second.version, "to": first.version}
+    monkeypatch.chdir(tmp_path)
+    assert run("trends")["page"] is None and not list(tmp_path.glob("*.html"))
+    page = str(tmp_path / "page.html")
+    assert run("trends", "--to", page)["page"] == page and storage.exists(page)
     with pytest.raises(InputError, match="neither releases/ nor work/"):
         survey(f"{out}/none")
 
@@ -213,6 +218,22 @@ def test_nothing_goes_before_there_is_a_release(two):
     shutil.rmtree(f"{out}/releases")
     with pytest.raises(InputError, match="has no release yet"):
         unneeded(out)
+
+
+def test_trends(two, tmp_path):
+    out, first, second = two
+    rows = gather(out)
+    assert [row["version"] for row in rows] == [first.version, second.version]
+    total = second.manifest()["conservation"]["total"]
+    assert (rows[1]["selected"], rows[1]["filtered"]) == (total["selected"], sum(total["filtered"].values()))
+    assert 0 < rows[0]["quality"] < 1 and rows[0]["seconds"] is None
+    write_page(rows, str(tmp_path / "trends.html"))
+    page = (tmp_path / "trends.html").read_text()
+    assert page.count("<svg") == 7 and "seconds of work: not told" in page and first.version in page
+    assert "cost of these seconds: not told" in page and rows[0]["cost"] is None
+    storage.write_json(f"{second.path}/report.json", {"stages": [{"seconds": 1800.0}, {"seconds": 5400.0}]})
+    assert [row["cost"] for row in gather(out, 1.5)] == [None, 3.0]
+    assert "http://" not in page.replace("http://www.w3.org", "")
 
 
 def test_a_run_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):

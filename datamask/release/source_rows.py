@@ -1,8 +1,8 @@
 """Rows of an input file, counted by other means than those that read it: other decoders, other libraries, the totals
 that a format keeps of itself, and lines instead of fields.
 
-A test that releases an input holds the release's rows against them: what the reader does not see, verification by the
-same reader would not see either.
+`verify --against` holds the release's rows against them: what the reader does not see, verification by the same reader
+would not see either.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,30 +21,14 @@ import pyarrow.parquet as pq
 import zstandard
 
 from datamask.corpus.delimited import separator_of
-from datamask.corpus.plan import Reading, part_of
+from datamask.corpus.plan import Reading
 from datamask.corpus.streams import MAX_WINDOW, PiecesStream
-from datamask.release.release_folder import ReleaseFolder
 from datamask.storage import open_input
 
 _CANNOT = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, LookupError, ImportError,
     lzma.LZMAError, zlib.error, zipfile.BadZipFile, zstandard.ZstdError, pa.ArrowException,
 )  # fmt: skip
-
-
-def miscounted(release: ReleaseFolder) -> list[str]:
-    """Files of which fewer rows were read than are counted here, in words."""
-    manifest, parts, read = release.manifest(), {}, Counter[str]()
-    for source in manifest["sources"]:
-        read[source["path"]] += source["rows"]
-        parts[source["path"]] = part_of(source)
-    wrong = []
-    for path, part in parts.items():
-        some_failed = manifest["provenance"]["failed"] and part.row_groups  # which are not told by the file's path
-        counted = None if some_failed else count_rows(path, part.format, part.reading)
-        if counted is not None and counted > read[path]:
-            wrong.append(f"{path} has {counted} rows, and {read[path]} were read")
-    return wrong
 
 
 def count_rows(path: str, format_: str, reading: Reading | None) -> int | None:
