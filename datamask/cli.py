@@ -31,6 +31,7 @@ from datamask.errors import (
     LESS_MEMORY,
     ConfigError,
     DatamaskError,
+    MachineError,
     ServerGoneError,
     disk_full,
     out_of_memory,
@@ -212,8 +213,14 @@ def _leave() -> None:
     os._exit(_ended)
 
 
-def _check_output(arguments: Sequence[str]) -> None:
-    """:raises ConfigError: the output folder's name is not UTF-8, as JSON and parquet's readers would need it to be."""
+def _check_names(arguments: Sequence[str]) -> None:
+    """
+    :raises MachineError: no file has a name that is given, for this machine's encoding lacks its signs.
+    :raises ConfigError: the output folder's name is not UTF-8, as JSON and parquet's readers would need it to be.
+    """
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8" and not all(map(str.isascii, arguments)):
+        raise MachineError(f"this machine's encoding is {encoding}, which lacks signs that are given; set PYTHONUTF8=1")
     for before, argument in zip(["", *arguments], arguments, strict=False):
         if shown(argument) != argument and (before in ("-o", "--output") or argument.startswith(("-o", "--output="))):
             raise ConfigError(f"the output folder's name {shown(argument)} is not UTF-8; choose another --output")
@@ -229,7 +236,7 @@ def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int, di
     try:
         try:
             settle()
-            _check_output(arguments)
+            _check_names(arguments)
             if COMPLETE in os.environ:
                 completion_init()
             ended = app(

@@ -177,7 +177,7 @@ def disk_full(error: BaseException) -> str | None:
                 if isinstance(cause, StorageError):
                     return text
                 name = getattr(cause, "filename", None)
-                where = f": {name}" if name else ""
+                where = f": {name}" if name else f" (of the output, or of TMPDIR: {os.environ.get('TMPDIR', '/tmp')})"
                 return f"{os.strerror(known)}{where}; {remedy}"
     return None
 

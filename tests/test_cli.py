@@ -129,6 +129,14 @@ def test_a_full_disk_is_one_line():
     assert done.stderr.startswith("datamask: No space left on device")
 
 
+def test_a_name_that_the_machines_encoding_lacks_is_told_as_such():
+    c = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    asked = [sys.executable, "-c", COMMAND, "config", "--config", "ü.yaml"]
+    done = subprocess.run(asked, env={**os.environ, **c}, capture_output=True, text=True)
+    assert done.returncode == 5
+    assert done.stderr.startswith("datamask: this machine's encoding is ascii, which lacks signs that are given; set ")
+
+
 def test_ctrl_c_in_a_command_ends_in_one_line(capsys, monkeypatch):
     """Whatever typer makes of it on its way."""
 

@@ -239,10 +239,10 @@ def _lock_work(out: str, name: str, shared: bool = False, refusal: Exception | N
                     f"cannot write {out}: no folder can be made there; choose another --output"
                 ) from error
             except (NotADirectoryError, FileExistsError) as error:
-                said = f"cannot write {out}: it is, or lies under, a file; choose another --output"
+                said = f"cannot write {out}: it is, or lies under, a file or a link to nothing; choose another --output"
                 raise StorageError(said) from error
         yield
 
 
 def _no_permission(out: str) -> StorageError:
-    return StorageError(f"cannot write {out}: no permission; choose another --output")
+    return StorageError(f"cannot write {out}: no permission; check its owner and mode, or choose another --output")
