@@ -3,8 +3,8 @@
     python benchmarks/quality_words.py --data '../shared/data/real/real-*.parquet' [--seed 4] [--read 20]
 
 Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
-real documents; the area under the curve by which the score puts the intact above the junk. With --unstated, nobody
-says the language of any document. Additions: how far a table or a head of mail moves the document that it is put into.
+real documents; the area under the curve by which the score puts the intact above the junk. The pool is fitted without
+these documents: junk must not be known by what it is made of. With --unstated, nobody says any document's language. Additions: how far a table or a head of mail moves the document that it is put into.
 Layouts: how far the same words laid out otherwise move the score. Labels: nothing is fitted to them, and the published
 rules beside. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each.
 """
@@ -44,16 +44,25 @@ def laid_out(layout: str, text: str) -> str:
     return layouts(text)[layout]
 
 
-def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, seed: int, stated: bool) -> None:
+def fit(rows: Sequence[dict[str, Any]], stated: bool) -> pool.PoolModel:
+    return pool.fit_pool_model(*pool.sample((row["text"], row["language"] if stated else None) for row in rows))
+
+
+def plant(rows: list[dict[str, Any]], documents: int, seed: int, stated: bool) -> None:
     chosen: dict[str, list[str]] = {}
     for row in rows:
         if row["source"] in PLANTED_SOURCES and row["language"] and len(row["text"].split()) >= 50:
             chosen.setdefault(row["language"], []).append(row["text"])
-    chosen = {name: texts for name, texts in sorted(chosen.items()) if len(texts) >= 50}
+    chosen = {
+        name: random.Random(seed).sample(texts, min(documents, len(texts)))
+        for name, texts in sorted(chosen.items())
+        if len(texts) >= 50
+    }
+    held_out = {text for texts in chosen.values() for text in texts}
+    model = fit([row for row in rows if row["text"] not in held_out], stated)
     table: dict[str, dict[str, float]] = {}
     moved: dict[str, list[np.ndarray]] = {}
     for language, texts in chosen.items():
-        texts = random.Random(seed).sample(texts, min(documents, len(texts)))
         said = language if stated else None
         intact = score(texts, [said] * len(texts), model)
         for kind, made in planted(texts, random.Random(seed + 1), language).items():
@@ -124,13 +133,13 @@ def main() -> None:
     query = f"select text, source, quality, language from read_parquet('{options.data}') where trim(text) <> ''"
     rows = [row for row in duckdb.sql(query).to_arrow_table().to_pylist() if not row["text"].isspace()]
     texts, said = [row["text"] for row in rows], [None if options.unstated else row["language"] for row in rows]
-    model = pool.fit_pool_model(*pool.sample(zip(texts, said, strict=True)))
+    model = fit(rows, not options.unstated)
     print(f"{len(rows):,} documents; groups: {', '.join(model.pool.languages.names)}")
     content = score(texts, said, model)
     rules = by_rules(Documents(np.arange(len(texts)), texts, languages=said).signals)
     labels(rows, {"content": content, "rules": rules})
     ends(rows, content, options.read)
-    plant(rows, model, options.documents, options.seed, not options.unstated)
+    plant(rows, options.documents, options.seed, not options.unstated)
 
 
 if __name__ == "__main__":
