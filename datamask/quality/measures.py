@@ -20,7 +20,7 @@ from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 19  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 20  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -32,7 +32,7 @@ MEASURES = (
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
     "bars",  # separators, arrows, stars, pictures a word
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
-    "adverts",  # share of words that hardly stand but in spam: drugs, bets, fakes, sex
+    "adverts",  # share of words that hardly stand together but in spam: drugs, bets, fakes, sex
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
     # share of words that a text says once and the pool neither knows nor spells so: terms come again, misprints differ
     "unknown",
@@ -92,7 +92,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
     found["order"][unsaid & is_code] = np.nan
     found["unknown"][is_code] = np.nan
-    found["numbered"][is_code] = 0.0
+    found["numbered"][is_code] = found["menus"][is_code] = 0.0  # `list`, `search`, `next` are names there
     glued = share(words.count(~words.parted), np.diff(words.first))
     found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
@@ -200,6 +200,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
     listed = find_listed(words)
+    adverts = listed & LISTS["adverts"] != 0  # one alone is what a text is about
     reads, menus, numbered = kinds_of_passages(words, group, pool.languages, listed & LISTS["menus"] != 0)
     spoken = numbered & (words.kinds & DIGIT == 0)
     return {
@@ -209,7 +210,8 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
         "menus": share(words.count(menus), number),
         "numbered": share(words.count(numbered), number),
         "numbered_order": _near_less_far(words, pool, group, half, known, np.ones_like(spoken), spoken),
-        **{kind: share(words.count(listed & LISTS[kind] != 0), number) for kind in ("notices", "adverts")},
+        "notices": share(words.count(listed & LISTS["notices"] != 0), number),
+        "adverts": share(words.count(adverts & (words.near(adverts) > 1)), number),
     }
 
 

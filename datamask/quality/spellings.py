@@ -15,13 +15,11 @@ from datamask.compiling import compiled
 from datamask.quality.batch_words import BatchWords, folded
 from datamask.quality.code_points import BASE, mix_hash
 from datamask.quality.word_counts import HALVES, halves
-from datamask.quality.word_tables import DIGIT, tables
+from datamask.quality.word_tables import DIGIT, UPPER, tables
 
 EDGE = np.uint64(1)  # stands in a run for the beginning and the end of a word
 # A set with one bit a run: of a sample in 60 languages a million are set, so one run in 32 is taken for another.
 BITS = 25
-# Scripts in which a letter is a syllable: there runs are nearly as rare as words, which count alone.
-SYLLABARIES = ("ETHIOPIC", "HANGUL", "CANADIAN", "CHEROKEE", "YI", "VAI")
 
 
 @dataclass(frozen=True)
@@ -36,19 +34,17 @@ class Spellings:
         found = cls(np.zeros(1 << (BITS - 3), np.uint8))
         for words, group in batches:
             places = np.flatnonzero(words.is_word & (words.kinds & DIGIT == 0))
-            found._look(words, places, halves(words), group, note=True)
+            found.strange(words, places, halves(words), group, note=True)
         return found
 
-    def strange(self, words: BatchWords, places: np.ndarray, half: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """(n,) bool: which of these tokens, (n,) places, hold a run that no word of their document's group holds in a
-        half of the sample. half, group: (documents,)."""
-        of_syllables = np.isin(tables().scripts, SYLLABARIES)  # by the script's number
-        alone = of_syllables[tables().script[words.points[words.start[places]]]]
-        return self._look(words, places, half, group, note=False) | alone
-
-    def _look(
-        self, words: BatchWords, places: np.ndarray, half: np.ndarray, group: np.ndarray, note: bool
+    def strange(
+        self, words: BatchWords, places: np.ndarray, half: np.ndarray, group: np.ndarray, note: bool = False
     ) -> np.ndarray:
+        """(n,) bool: which of these tokens, (n,) places, hold a run that no word of their document's group holds in a
+        half of the sample, and no capital: names are strange everywhere.
+
+        half, group: (documents,); note: whether their runs are held from now on
+        """
         found = np.empty(len(places), bool)
         own = mix_hash((HALVES * group + half).astype(np.uint64) + BASE)[words.document[places]]
         find_strange(words.points, tables().packed, words.start[places], words.end[places], own, self.seen, note, found)
@@ -62,9 +58,10 @@ def find_strange(points, table, start, end, own, seen, note, found):  # type: ig
     start, end: (n,) of each word among the points; own: (n,) a hash of its half and group.
     """
     for word in range(len(start)):
-        first, second, strange = np.uint64(0), EDGE, False
+        first, second, strange, name = np.uint64(0), EDGE, False, False
         for at in range(start[word], end[word] + 1):
             last = EDGE if at == end[word] else folded(table[points[at]])
+            name |= at < end[word] and table[points[at]] & np.uint64(UPPER) != 0
             if not last:  # it is invisible
                 continue
             if first:
@@ -74,4 +71,4 @@ def find_strange(points, table, start, end, own, seen, note, found):  # type: ig
                 if note:
                     seen[place] |= bit
             first, second = second, last
-        found[word] = strange
+        found[word] = strange and not name

@@ -38,6 +38,8 @@ _OF_WORDS = "°℃℉®™"  # no pictures, whatever their category
 _CODE = "{}[]()=;_\\&+^~`"  # no "*" and "#", which begin items of lists and hashtags
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
 _QUOTES = "«»‹›"
+# Grave, acute, macron: of tone and stress. Of 449 pages of Yoruba news 36 set them on most words, 390 on hardly one.
+TONES = "\u0300\u0301\u0304"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def tables() -> WordTables:
     folded[: ch.LAST][number] = 48
     folded[: ch.LAST][joiner] = np.where(category[joiner] == "Cf", 0, 39)
     folded[: ch.LAST][upper] = small_letters()[upper]
+    for code in np.flatnonzero(letter).tolist():
+        folded[code] = _without_tone(chr(folded[code]))
     names = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
     script[: ch.LAST][letter] = [numbers[name] for name in names]
@@ -95,11 +99,18 @@ def tables() -> WordTables:
     for table, place in ((meaning, MEANING), (byte, BYTE), (folded, FOLDED)):
         packed |= table.astype(np.uint64) << np.uint64(place)
     packed[[ord(char) for char in _CLAUSES]] |= np.uint64(CLAUSE)
-    ordinary = (kinds & (WORD | DIGIT | UPPER | SINGLE | JOINER) == WORD) & (meaning == PLAIN)
+    ordinary = (kinds & (WORD | DIGIT | UPPER | SINGLE | JOINER) == WORD) & (meaning == PLAIN) & (folded > 0)
     packed[ordinary & ((byte < LEADS[0]) | (byte > LEADS[1]))] |= np.uint64(ORDINARY)
     for table in (kinds, folded, meaning, script, packed):
         table.setflags(write=False)
     return WordTables(kinds, folded, meaning, script, tuple(numbers), packed)
+
+
+def _without_tone(letter: str) -> int:
+    """The code point of a letter without TONES; 0 for one of them."""
+    parts = unicodedata.normalize("NFD", letter)
+    plain = unicodedata.normalize("NFC", "".join(part for part in parts if part not in TONES))
+    return ord(plain) if len(plain) == 1 else ord(letter) if plain else 0
 
 
 def _script(char: str) -> str:
