@@ -4,7 +4,8 @@
 
 Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
 real documents; the area under the curve by which the score puts the intact above the junk. The pool is fitted without
-these documents: junk must not be known by what it is made of. With --unstated, nobody says any document's language. Additions: how far a table or a head of mail moves the document that it is put into.
+these documents: junk must not be known by what it is made of. With --unstated, nobody says any document's language.
+Additions: how far a table or a head of mail moves the document that it is put into.
 Layouts: how far the same words laid out otherwise move the score. Labels: nothing is fitted to them, and the published
 rules beside. Ends: shares of sources and languages in the top and bottom hundredth; with --read, documents of each.
 """

@@ -1,7 +1,8 @@
 """Words that stand together in a site's menus, and in advertisements, and words of its notices: lists by language.
 
 One word of a menu or an advertisement says nothing: a sentence may hold any of them. What is counted is where several
-stand side by side, see `measures.py`. A word of a script without spaces is one letter, so there the lists hold pairs of letters.
+stand side by side, see `measures.py`. A word of a script without spaces is one letter, so there the lists hold pairs of
+letters.
 """
 
 from __future__ import annotations

@@ -440,8 +440,10 @@ def test_code_is_told_by_its_words_and_marks(name: str) -> None:
 
 
 def test_names_in_code_are_no_menu(model: pool.PoolModel) -> None:
-    searched = "def search(list, next):\n    for item in list:\n        if item.next(list) in (search, next): return list\n"
-    assert measured(model, searched * 3)["code"] > 0.5 and measured(model, searched * 3)["menus"] == 0
+    searched = (
+        "def search(list, next):\n    for item in list:\n        if item.next(list) in (search, next): return 0\n"
+    )
+    assert plain(searched * 3)["code"] > 0.5 and measured(model, searched * 3)["menus"] == 0
 
 
 @pytest.mark.parametrize("name", MARKED)
