@@ -26,7 +26,7 @@ from datamask.corpus.held_text import HELD_TEXT
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
-from datamask.errors import ConservationError, InputError, nearest, several
+from datamask.errors import ConservationError, InputError, nearest, several, some
 from datamask.storage import METADATA_KEY, open_parquet, read_table
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def read_documents(
     """`read_batches` without the rows in quarantine; `index_columns` are the index's, and the topic is the topics
     file's, where there is one.
 
-    :raises ConservationError: index and shard differ in rows.
-    :raises InputError: see `read_batches`.
+    :raises InputError: index and shard differ in rows, or see `read_batches`.
     """
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
@@ -204,9 +203,12 @@ def read_documents(
     raise index_differs(files.shard, len(good))
 
 
-def index_differs(shard: Shard, rows: int) -> ConservationError:
-    """The error of a shard whose index has so many rows."""
-    return ConservationError(f"shard {shard.name}: the index has {rows} rows, the corpus others; remove the index")
+def index_differs(shard: Shard, rows: int) -> InputError:
+    """The error of a shard that was changed after so many rows of it were indexed."""
+    return InputError(
+        f"shard {shard.name}: {several(rows, 'row')} of it were indexed, and there are others now: a file of it was "
+        f"changed meanwhile ({some([part.path for part in shard.parts], 3)}); run again, when nobody writes there"
+    )
 
 
 def read_topics(files: ShardFiles, good: np.ndarray) -> pa.ChunkedArray:

@@ -85,8 +85,7 @@ class ShardReading:
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """All rows; `columns`: as for `read_batches`, at least, beside chunk_id.
 
-        :raises ConservationError: index and shard differ in rows.
-        :raises InputError: see `read_batches`.
+        :raises InputError: index and shard differ in rows, or see `read_batches`.
         """
         shard, index = self._shard, self._index
         if index is None:

@@ -338,6 +338,17 @@ def test_documents_are_the_rows_not_in_quarantine(tmp_path: Path) -> None:
         assert documents["characters"].to_pylist() == [len(row["text"]) for row in rows]
 
 
+@pytest.mark.parametrize("rows", [9, 11])
+def test_a_file_that_is_replaced_during_a_run_is_named(tmp_path: Path, rows: int) -> None:
+    (shard,), config, work = build.shards(tmp_path, build.write(tmp_path / "x.parquet", build.rows(10)))
+    files = ShardFiles(shard, index_shard(shard, WORDS, config, work))
+    build.write(tmp_path / "x.parquet", build.rows(rows))
+    with pytest.raises(
+        InputError, match=r"10 rows of it were indexed.*changed meanwhile \(\S+/x\.parquet\); run again"
+    ):
+        list(read_documents(files, config))
+
+
 def test_the_sample_depends_on_texts_and_seed_alone(tmp_path: Path) -> None:
     records = [*build.rows(200), {"text": None}, {"text": "  "}]
     whole, config, _ = build.shards(tmp_path, build.write(tmp_path / "one" / "a.parquet", records))
