@@ -21,7 +21,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo 'Setting up $(VENV), once: about 2 GB of packages, 2 to 5 minutes; then the inner loops are compiled, 1 minute.'
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	@echo 'Compiling the inner loops …'
