@@ -7,6 +7,7 @@ the text of what was left out in the corpus itself; what is not there any more i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, validate
+from datamask.corpus.identify import wanted
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import documents_at
-from datamask.errors import DamagedFileError, InputError
+from datamask.errors import ConfigError, DamagedFileError, InputError
+from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import recorded
 
@@ -116,15 +119,19 @@ class Source:
 
     @cached_property
     def corpus(self) -> tuple[dict[str, Shard], Config | None, str]:
-        """(shards by name, settings to read them by, why some or all are missing or "")."""
+        """(shards by name, the release's settings to read them by, why some or all are missing or "")."""
         try:
-            files, config, _ = recorded(self.out)
-        except InputError as error:
+            files, last, _ = recorded(self.out)
+            config = validate(self.release.settings())
+        except (ConfigError, InputError) as error:
             return {}, None, str(error)
-        same = {f.shard.name: f.shard for f in files if f.shard.fingerprint == self._fingerprints.get(f.shard.name)}
-        gone = sorted(set(self.shards) - same.keys())
-        why = f"the last run in {self.out} read another corpus than this release: {', '.join(gone[:3])}" if gone else ""
-        return same, config, why
+        made, now = ([STAGES["convert"].chosen(each), wanted(each)] for each in (config, last))
+        shards = [f.shard for f in files if made == now or not (f.shard.converted_from or wanted(config))]
+        shards = [shard if wanted(config) else replace(shard, beside=None) for shard in shards]
+        same = {shard.name: shard for shard in shards if shard.fingerprint == self._fingerprints.get(shard.name)}
+        gone = ", ".join(sorted(set(self.shards) - same.keys())[:3])
+        why = f"the last run in {self.out} read another corpus than this release, or read it otherwise: {gone}"
+        return same, config, why if gone else ""
 
     def documents(self, places: Iterable[Place], names: Sequence[str]) -> dict[Place, dict[str, Any]]:
         """Columns of rows of the corpus, by place; without those whose shard is not there any more.

@@ -210,6 +210,21 @@ def test_explain_lists_the_groups_that_warnings_name(tmp_path, monkeypatch, colu
         read_dropped(release, "max_tokens", 1, {"length": "64"})
 
 
+def test_explain_reads_the_corpus_by_the_releases_own_settings(tmp_path, monkeypatch):
+    """Whatever the last run in its output folder read."""
+    table = documents(120).append_column("label", [[f"a{row % 3}" for row in range(120)]])
+    config = settings(filter={"max_tokens": 50})
+    files, release = released(tmp_path, config, [make_shard(tmp_path, "s0", table)])
+    last = settings(corpus={"drop": ["label"], "columns": {"label": "url"}})
+    monkeypatch.setattr(source, "recorded", lambda out: (files, last, None))
+    listed, _, _ = read_dropped(release, "max_tokens", 200, {"label": "a1"})
+    assert listed and all(one.chunk_id % 3 == 1 for one in listed)
+    shard = replace(files[0].shard, converted_from=files[0].shard.parts)  # by what the last run names
+    monkeypatch.setattr(source, "recorded", lambda out: ([replace(files[0], shard=shard)], last, None))
+    with pytest.raises(InputError, match="not at hand: the last run in .* or read it otherwise: s0"):
+        read_dropped(release, "max_tokens", 200, {"label": "a1"})
+
+
 def test_explain_names_the_rules_a_document_breaks(capsys):
     from datamask.quality.rules import SIGNALS, failures
     from datamask.quality.scorers import reasons as failed_rules
