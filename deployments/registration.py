@@ -4,6 +4,7 @@
 
 RUNS is how many runs the pool starts at a time (1 where it is new), GPUS how many tasks may claim a GPU at a time (1).
 What was paused, or set active, in the UI stays so when deployments are made again; what changed in prefect.yaml wins.
+Prefect keeps a schedule that prefect.yaml has no more, or under another slug; one that is active is named.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.utilities.asyncutils import run_coro_as_sync
 from prefect.variables import Variable
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 ROOT = Path(__file__).resolve().parents[1]
+FILE = "deployments/prefect.yaml"
 POOL = "datamask"
 GPUS = int(os.environ.get("GPUS") or 1)
 RUNS = int(os.environ.get("RUNS") or 0)  # 0: as it is, or 1 for a new pool
@@ -41,16 +45,31 @@ SWITCHES = "datamask_switches"  # the variable that holds what prefect.yaml said
 
 def register() -> None:
     """Creates on the server what runs need, unless it is there, and the deployments, which are made anew."""
+    listed = _schedules()
     _create()
     before, file_before = _switches(), json.loads(str(Variable.get(SWITCHES, default=None) or "{}"))
-    _prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+    _prefect("--no-prompt", "deploy", "--all", "--prefect-file", FILE)
     said = {name: switch.on for name, switch in _switches().items()}
     for name, switch in _switches().items():
         by_hand = before.get(name)
         if by_hand and file_before.get(name) == switch.on != by_hand.on:
             run_coro_as_sync(switch.turn(by_hand.on))
             print(f"{name} stays {'active' if by_hand.on else 'paused'}, as it was set in the UI")
+        elif name.startswith("schedule ") and name not in listed and switch.on:
+            print(f"{name} is active, and {FILE} has none of that slug; if it shall not run, delete it in the UI")
     Variable.set(SWITCHES, json.dumps(said), overwrite=True)
+
+
+def _schedules() -> set[str]:
+    """The schedules in prefect.yaml, as `_switches` names them. Of a file that is no YAML Prefect says only that it has
+    no entrypoint."""
+    try:
+        deployments = YAML(typ="safe").load((ROOT / FILE).read_text(encoding="utf-8"))["deployments"]
+    except YAMLError as error:
+        sys.exit(f"{FILE} is not valid YAML:\n{error}")
+    return {
+        f"schedule {each.get('slug')} of {one['name']}" for one in deployments for each in one.get("schedules") or ()
+    }
 
 
 @dataclass(frozen=True)

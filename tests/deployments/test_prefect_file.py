@@ -1,6 +1,9 @@
 """deployments/prefect.yaml: what `make server` puts on a server does nothing on its own until told with what."""
 
+import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ruamel.yaml import YAML
@@ -24,3 +27,40 @@ def test_a_refresh_without_input_and_release_says_what_to_set(prefect_server, tm
 
     with pytest.raises(ConfigError, match="no input is given: set `input` of the deployment refresh/refresh-nightly"):
         refresh(output=str(tmp_path / "out"))
+
+
+@pytest.fixture
+def registration(tmp_path, monkeypatch):
+    """The script as a module, with a prefect.yaml of its own and a server that keeps what it has."""
+    place = FILE.with_name("registration.py")
+    spec = importlib.util.spec_from_file_location("registration", place)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "registration", module)
+    spec.loader.exec_module(module)
+    (tmp_path / "deployments").mkdir()
+    (tmp_path / module.FILE).write_text(FILE.read_text())
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "_create", lambda: None)
+    monkeypatch.setattr(module, "_prefect", lambda *arguments: None)
+    monkeypatch.setattr(module, "Variable", SimpleNamespace(get=lambda *_, **__: None, set=lambda *_, **__: None))
+    return module
+
+
+def test_an_active_schedule_that_the_file_no_longer_has_is_named(registration, monkeypatch, capsys):
+    names = {
+        "schedule nightly of refresh-nightly": True,
+        "schedule early of refresh-nightly": True,
+        "schedule x of y": 0,
+    }
+    switches = {name: registration.Switch(bool(on), None) for name, on in names.items()}
+    monkeypatch.setattr(registration, "_switches", lambda: switches)
+    registration.register()
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("schedule early of refresh-nightly is active, and deployments/prefect.yaml has none")
+
+
+def test_a_file_that_is_no_yaml_is_told_by_its_line(registration):
+    path = registration.ROOT / registration.FILE
+    path.write_text(path.read_text().replace("    schedules:", "   schedules:"))
+    with pytest.raises(SystemExit, match=r"prefect\.yaml is not valid YAML:\n[^$]*line \d+, column \d+"):
+        registration.register()
