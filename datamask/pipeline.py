@@ -268,7 +268,7 @@ STAGES = {
             "rounds",
             "prices",
             _DECIDED,
-            version=39,
+            version=40,
             settings=("select",),
             without=_ELSEWHERE,
             rounds=200,

@@ -100,16 +100,21 @@ def improve(
     if len(joint.rows.index) <= SMALL or p is None or (limits and joint.curves.worth):
         above = None
 
+    def reached(mask: np.ndarray) -> float:
+        return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
+
     def mended(selected: np.ndarray, books: Books) -> np.ndarray:
         """The mask (N,) brought within the budget, and if need be the limits."""
         mask = _mended(joint, compiled.Documents(mass, linear, selected), limits, books)
-        if not (limits and limits.violations(mask)):
+        broken = bool(limits and limits.violations(mask))
+        if not broken and (limits.counted or not limits):
             return mask
-        gain = _gains(joint, compiled.Documents(mass, charged, mask)) / limits.weights
+        gain = _gains(joint, compiled.Documents(mass, charged, selected)) / limits.weights
         try:
-            return repair_selection(limits, gain, mask)
+            repaired = repair_selection(limits, gain, selected)
         except InputError:  # branch and bound ended before it found one: another of the masks is taken
             return mask
+        return repaired if broken or reached(repaired) > reached(mask) else mask
 
     if effort.search and above is not None and p is not None:
         with share_part(0, 0.9):
@@ -137,9 +142,6 @@ def improve(
         _rounds(joint, documents, books, scale, rounds)
     found.append(mended(selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
-
-    def reached(mask: np.ndarray) -> float:
-        return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
 
     return max(within, key=reached)
 

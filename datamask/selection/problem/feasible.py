@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ PROGRAMME = 256  # documents, up to which maximisation under limits is a linear 
 WINDOW = 512  # documents nearest the cut in the first integer programme; each next one has four times as many
 NODES = 2000  # nodes of branch and bound at most; the best selection found by then is taken
 MILP_GAP = 1e-3  # relative gap at which branch and bound may stop
+# Share of what may be left of a budget in tokens that is left at first: a thousandth of it may be worth .03 of the
+# objective's span, which reduced prices do not say.
+LEFT = 0.01
 
 
 class LimitPrices(NamedTuple):
@@ -303,12 +307,12 @@ def repair_selection(limits: Limits, value: np.ndarray, start: np.ndarray) -> np
 
 def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
     """(n,) bool: the selection of greatest Σ w·value within the limits, up to `MILP_GAP`; None if none is found."""
-    rows, low, high = _rows(limits)
     gain = limits.weights * value
     gain /= max(float(np.abs(gain).max()), 1e-300)
     # The solver's 0 and 1 are inexact, so a sum may end just beyond a limit: limits tightened by several margins are
     # tried until the rounded selection holds the true ones.
-    for tighten in (1e-7, 0.0, 1e-6, 1e-5):
+    for left, tighten in product(sorted({LEFT * limits.unspent, limits.unspent}), (1e-7, 0.0, 1e-6, 1e-5)):
+        rows, low, high = _rows(limits, left)
         room = np.minimum(tighten, (high - low) / 4).clip(0)
         found = milp(
             -gain,
@@ -324,11 +328,14 @@ def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _rows(limits: Limits) -> tuple[csr_array, np.ndarray, np.ndarray]:
-    """Budget and limits as rows of coefficients with lower and upper ends, so that the budget's greatest one is 1."""
+def _rows(limits: Limits, left: float) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """Budget and limits as rows of coefficients with lower and upper ends, so that the budget's greatest one is 1.
+
+    left: of the budget, at most.
+    """
     grain, most = GRAIN * max(limits.size, 1.0), float(limits.weights.max())
     rows = [csr_array(limits.weights[None]), *([limits.rows * limits.weights] if limits else [])]
-    low = np.append(limits.size - limits.unspent, limits.floor) - grain
+    low = np.append(limits.size - left, limits.floor) - grain
     high = np.append(limits.size, limits.ceiling) + grain
     return csr_array(vstack(rows)) / most, low / most, np.minimum(high, 1e18) / most
 
