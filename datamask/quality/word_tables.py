@@ -80,7 +80,9 @@ def tables() -> WordTables:
     folded[: ch.LAST][joiner] = np.where(category[joiner] == "Cf", 0, 39)
     folded[: ch.LAST][upper] = small_letters()[upper]
     for code in np.flatnonzero(letter).tolist():
-        folded[code] = _without_tone(chr(folded[code]))
+        char = chr(folded[code])
+        if char in TONES or unicodedata.decomposition(char):  # most are letters alone
+            folded[code] = _without_tone(char)
     names = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(["", *names]))}
     script[: ch.LAST][letter] = [numbers[name] for name in names]

@@ -104,6 +104,11 @@ def release_key(
     return storage.key("release", 2, inputs, sealed, provenance)
 
 
+def key_of(manifest: Mapping[str, Any]) -> str:
+    """The key of what a manifest says; another than its own `key` where it was edited."""
+    return release_key(manifest["inputs"], manifest["settings"], manifest["provenance"], manifest["format"])
+
+
 # ---------------------------------------------------------------- the door
 
 

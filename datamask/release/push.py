@@ -21,7 +21,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import ConfigError, DatamaskError, InputError, StorageError, TransientError
-from datamask.release.manifest import read_manifest, release_key, render_manifest
+from datamask.release.manifest import key_of, read_manifest, render_manifest
 from datamask.release.release_folder import MANIFEST, ReleaseFolder, list_versions
 from datamask.storage import storage_errors
 
@@ -63,9 +63,8 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
         url = storage.output_folder(url, "target")
         _check_target(release, url)
     manifest = release.manifest()
-    sealed = release_key(manifest["inputs"], manifest["settings"], manifest["provenance"], manifest["format"])
     data = storage.read_content(storage.join(release.path, MANIFEST))
-    if render_manifest(manifest) != data or sealed != manifest["key"]:
+    if render_manifest(manifest) != data or key_of(manifest) != manifest["key"]:
         raise StorageError(f"{release.path}/{MANIFEST} was edited; see datamask verify {release.path}")
     files = {item["path"]: item for item in manifest["files"]}
     for path, item in files.items():  # what is uploaded is what was published
@@ -78,7 +77,7 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
             )
     if url.startswith("hf://"):
         return _push_to_hub(release, files, url, sent, public)
-    return _push_to_store(release, files, url, sent)
+    return _push_to_store(release, data, files, url, sent)
 
 
 def _check_target(release: ReleaseFolder, url: str) -> None:
@@ -103,11 +102,10 @@ def _inside(folder: str, path: str) -> bool:
 # ---------------------------------------------------------------- object stores and folders
 
 
-def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
+def _push_to_store(release: ReleaseFolder, manifest: bytes, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
     pushed = Pushed(url)
     target_manifest = storage.join(url, MANIFEST)
     ours = {*files, *_read_journal(url)}
-    manifest = storage.read_content(storage.join(release.path, MANIFEST))
     with contextlib.suppress(FileNotFoundError):
         if storage.read_content(target_manifest) == manifest:
             pushed.skipped = [*files, MANIFEST]

@@ -33,7 +33,7 @@ from datamask.filter.forgotten import load_requests
 from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
 from datamask.release.holding import forgotten_rows
-from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
+from datamask.release.manifest import FORMATS, key_of, parse_manifest, problems_of, render_manifest
 from datamask.release.merge import REPEAT, Conservation, count_values, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
@@ -120,7 +120,7 @@ def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None)
         validate(manifest["settings"])
     except DatamaskError as error:
         found.problems.append(f"{MANIFEST}: settings that datamask does not have: {one_line(error)}")
-    key = release_key(manifest["inputs"], manifest["settings"], manifest["provenance"], manifest["format"])
+    key = key_of(manifest)
     if key != manifest["key"]:
         found.problems.append(
             f"{MANIFEST} was edited: its inputs, settings and provenance have the key {key}, not {manifest['key']}"

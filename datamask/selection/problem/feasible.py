@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -311,20 +310,21 @@ def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
     gain /= max(float(np.abs(gain).max()), 1e-300)
     # The solver's 0 and 1 are inexact, so a sum may end just beyond a limit: limits tightened by several margins are
     # tried until the rounded selection holds the true ones.
-    for left, tighten in product(sorted({LEFT * limits.unspent, limits.unspent}), (1e-7, 0.0, 1e-6, 1e-5)):
+    for left in sorted({LEFT * limits.unspent, limits.unspent}):
         rows, low, high = _rows(limits, left)
-        room = np.minimum(tighten, (high - low) / 4).clip(0)
-        found = milp(
-            -gain,
-            integrality=np.ones(len(gain)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(rows, low + room, high - room),
-            options={"node_limit": NODES, "mip_rel_gap": MILP_GAP, "presolve": True},
-        )
-        if found.x is not None:
-            selected: np.ndarray = found.x > 0.5
-            if not limits.violations(selected):
-                return selected
+        for tighten in (1e-7, 0.0, 1e-6, 1e-5):
+            room = np.minimum(tighten, (high - low) / 4).clip(0)
+            found = milp(
+                -gain,
+                integrality=np.ones(len(gain)),
+                bounds=Bounds(0, 1),
+                constraints=LinearConstraint(rows, low + room, high - room),
+                options={"node_limit": NODES, "mip_rel_gap": MILP_GAP, "presolve": True},
+            )
+            if found.x is not None:
+                selected: np.ndarray = found.x > 0.5
+                if not limits.violations(selected):
+                    return selected
     return None
 
 
