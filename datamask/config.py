@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
@@ -29,6 +29,7 @@ SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe",
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
 Part = Literal["embedding", "ngrams", "target"]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 # Defaults that depend on other settings; `resolve` alone reads them.
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
@@ -230,11 +231,11 @@ class Quota(Section):
 
     column: str
     """The documents' column: domain, language, dump, source, …"""
-    minimum: dict[str, float] = {}
+    minimum: dict[str, Share] = {}
     """Value: least share of the selection."""
-    maximum: dict[str, float] = {}
+    maximum: dict[str, Share] = {}
     """Value: greatest share of the selection."""
-    as_pool: float | None = Field(None, ge=0, le=1)
+    as_pool: Share | None = None
     """Every value's share within so much of its share in the pool; 0: the same."""
 
 

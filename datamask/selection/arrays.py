@@ -68,7 +68,7 @@ def select(
     device = pick_device(asked.device)
     words = read_words(texts, atoms, target, asked)
     counts = {"ngrams": words.ngrams, "target": words.counts}
-    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
+    pool = Pool(features, quality, tokens, {} if groups is None else groups, quality_weights, device=device, **counts)
     if not len(words.leaked):
         return select_from(pool, asked, progress)
     warnings.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -56,6 +57,20 @@ def test_tensors_of_types_that_numpy_lacks_or_that_learn(features, quality, kind
     assert (select(rows, torch.from_numpy(quality)).selected == expected).all()
     learnt = rows.float().requires_grad_()
     assert (select(learnt, torch.from_numpy(quality).requires_grad_()).selected == expected).all()
+
+
+def test_columns_of_lists_and_data_frames_are_taken(features, quality):
+    quota = {"column": "domain", "maximum": {"0": 0.5}}
+    groups = {"domain": (np.arange(40) % 3).astype(str)}
+    expected = select(features, quality, groups=groups, quotas=[quota]).selected
+    column = pd.Series(list(features), index=range(7, 47))
+    assert (select(column, quality, groups=pd.DataFrame(groups), quotas=[quota]).selected == expected).all()
+    with pytest.raises(InputError, match="features must be one .* array: all input arrays must have the same shape"):
+        select(pd.Series([[1.0], *features]), [0, *quality])
+    with pytest.raises(InputError, match="groups must be a mapping, column name -> values, found ndarray"):
+        select(features, quality, groups=groups["domain"], quotas=[quota])
+    with pytest.raises(ConfigError, match="maximum.0 = 50: Input should be less than or equal to 1"):
+        select(features, quality, groups=groups, quotas=[quota | {"maximum": {"0": 50}}])
 
 
 def test_what_is_no_text_is_named(features, quality):

@@ -52,6 +52,8 @@ class Pool:
         else:
             try:
                 features = np.asarray(features) if not isinstance(features, np.ndarray) else features
+                if features.dtype == object and features.ndim == 1 and len(features):  # a column of lists
+                    features = np.stack(list(features))
                 if features.ndim == 2 and not np.issubdtype(features.dtype, np.floating):
                     features = features.astype(np.float32)
             except ValueError as error:
@@ -78,6 +80,9 @@ class Pool:
                 raise InputError(f"tokens must be positive; not so in {_rows(np.flatnonzero(self.tokens <= 0))}")
         if self.ngrams is not None and self.ngrams.shape[0] != len(features):
             raise InputError(f"{self.ngrams.shape[0]} texts for {len(features)} documents; each needs one")
+        if not hasattr(self.groups, "keys"):
+            raise InputError(f"groups must be a mapping, column name -> values, found {type(self.groups).__name__}")
+        self.groups = dict(self.groups)  # of a data frame too
         for name, values in self.groups.items():
             if len(values) != len(features):
                 raise InputError(f"group column {name!r} has {len(values)} values for {len(features)} documents")
