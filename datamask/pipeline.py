@@ -143,7 +143,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=12,
+            version=13,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,

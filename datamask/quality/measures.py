@@ -20,7 +20,7 @@ from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 20  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 21  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -154,6 +154,7 @@ def count_tags(words: BatchWords) -> np.ndarray:
     begins = less + 1 + closing
     token = np.minimum(np.searchsorted(words.start, begins), len(words.start) - 1)
     after, then = words.end[token], np.append(words.start[1:], last)[token]  # the end, and the next that is not blank
+    then = np.minimum(then, words.ends[words.document[token]])
     link = (then > after) & (points[then] == ord("h"))  # <a href
     elements, hashes = _elements(), words.hashes[token]
     named = (words.start[token] == begins) & (elements[np.searchsorted(elements[:-1], hashes)] == hashes)

@@ -63,7 +63,7 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
     MeasureTerm("unknown", "high", 4.0, 0.0075, "its words are misspelt or of another language", free=2, sharp=5),
-    MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
+    MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=2),
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     # Of 2,657 main texts of pages 18 have any, half of these .0015 at most; texts misread as a whole .03 (German) to 1.
     MeasureTerm("broken", "high", 3.5, 0.02, "its characters are broken", root=True, fixed=True),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
@@ -97,6 +97,7 @@ def test_words_lose_nothing_but_white_space(batch: list[str]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(documents)
+@example(["<B", "h"])  # no <b href
 def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.PoolModel, batch: list[str]) -> None:
     names = [None] * len(batch)
     together, groups = measures.measure(BatchWords(batch), names, model.pool) if batch else (np.zeros((0, 1)), [])
@@ -251,6 +252,13 @@ def test_runs_of_letters_are_of_a_half_and_a_group_whatever_their_script() -> No
     others = BatchWords(["abcd a\u00adbc\u200bd kuXyz", "bcd abcde"])  # a name may stand behind a prefix
     strange = seen.strange(others, np.arange(5), np.repeat(half[:1], 2), group)
     assert strange.tolist() == [False, False, False, True, True]
+
+
+def test_what_comes_once_in_a_hundred_thousand_words_is_a_misprint_of_the_sample() -> None:
+    words = BatchWords(["abcd " * 200_001 + "qxqz qyqz qyqz qyqz"])
+    seen = Spellings.of([(words, np.zeros(1, np.int64))])
+    strange = seen.strange(words, np.arange(200_000, 200_003), ngrams.halves(words), np.zeros(1, np.int64))
+    assert strange.tolist() == [False, True, False]
 
 
 def test_marks_of_tone_change_no_word() -> None:
