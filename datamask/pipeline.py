@@ -154,7 +154,7 @@ STAGES = {
             "shard",
             "signatures",
             ("convert",),
-            version=3,
+            version=4,
             settings=_READING,
             run="datamask.filter.signatures:sign_shard",
             makes="signatures",
@@ -246,7 +246,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=31,
+            version=32,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

@@ -46,10 +46,12 @@ APART = {
         '" Vim filetype plugin\n" Language: swiftgyb\n" Maintainer: nobody\n\nruntime! ftplugin/swift.vim\n',
         '" Vim filetype plugin\n" Language: swift\n" Maintainer: nobody\n\nruntime! ftplugin/c.vim\n',
     ),
+    "calls by pointers": tuple(f"int n = (*call)(value, {rest});\nchar *s = (char *)n;\n" for rest in (1, 2)),
     "escapes": (r"    '\xa4'  # CURRENCY" + "\n", r"    '\xa6'  # CURRENCY" + "\n"),
 }
 ALIKE = {
     "comments": POWERS.replace("Evaluates", "Sums").replace("// Licensed", "// Copyright 2020. Licensed"),
+    "comments of ML": POWERS.replace("/* Evaluates a polynomial. */", "(** Sums. *)\n(*\n powers\n*) (* all *)"),
     "white space and marks": POWERS.replace(" + ", "+").replace("\n    ", "\n\t").replace(";\n", "\n"),
 }
 
