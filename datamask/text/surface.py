@@ -27,7 +27,8 @@ LONG = 200  # characters, from which a text on one line may have lost its line e
 @cache
 def byte_kinds() -> np.ndarray:
     """(TABLE,) uint8: capitals, small letters, spaces within a line, ends of sentences, line ends, other marks,
-    characters that stand for none; a letter with an accent is one with a mark."""
+    characters that stand for none; a letter with an accent is one with a mark, and an = is a space: quoted-printable
+    leaves one where it broke a line."""
     table = np.zeros(TABLE, np.uint8)
     for code in (*range(0x3400), *range(0xA640, 0xA800), *range(0xFB00, 0xFFFF), *range(0x10400, 0x10500)):
         character = chr(code)
@@ -37,6 +38,7 @@ def byte_kinds() -> np.ndarray:
             table[code] |= MARK
     table[0xE000:0xF900] = table[0xFFFD] = BROKEN
     table[ord("\t")], table[ord("\r")], table[ord("\n")], table[ord(">")] = SPACE, RETURN, BREAK, QUOTE
+    table[ord("=")] = SPACE
     table[[ord(mark) for mark in ".!?…。！？।۔؟።"]] = STOP
     return table
 

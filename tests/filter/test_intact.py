@@ -67,6 +67,7 @@ ALTERED = {
     "carriage returns": ORIGINAL.replace("\n", "\r\n"),
     "HTML": "".join(f"<p>{line}</p>" for line in ORIGINAL.split("\n")),
     "entities": ORIGINAL.replace("e", "&#101;"),
+    "signs of equality": ORIGINAL.replace("a ", "a = "),
     "JSON": json.dumps(ORIGINAL.replace("e", "é")),
     "percent": urllib.parse.quote(ORIGINAL),
     "Cyrillic letters": ORIGINAL.replace("a", "а").replace("e", "е"),
