@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+from dataclasses import replace
 from functools import wraps
 
 import pyarrow as pa
@@ -262,7 +263,7 @@ def manifest_of(fingerprint, parts):
     return {
         "version": "0001-k",
         "inputs": [{"shard": "group", "fingerprint": fingerprint}],
-        "sources": [{"shard": "group", "path": part.path, "fingerprint": part.fingerprint} for part in parts],
+        "sources": [{"shard": "group", **vars(part)} for part in parts],
         "provenance": {"failed": []},
         "settings": Config().model_dump(mode="json"),
         "conservation": {"total": {"rows": sum(part.rows for part in parts)}},
@@ -278,6 +279,15 @@ def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
     assert "1 file gone from them (in/2.parquet)" in changes.describe()
     with pytest.raises(IncompleteError, match="gone from the input: 1 file of release 0001-k"):
         check_gone(changes, Config())
+
+
+def test_rows_of_a_file_that_moved_from_a_shard_of_several_are_not_lost():
+    parts = parts_in("in", 3)
+    manifest = manifest_of("all", parts)
+    moved = Shard("sub", (replace(parts[2], path="in/sub/2.parquet"),), "sum2")
+    check_rows(manifest, Config(), (Shard("group", parts[:2], "fewer"), moved))
+    with pytest.raises(IncompleteError, match="5 rows fewer"):
+        check_rows(manifest, Config(), (Shard("group", parts[:1], "fewer"), moved))
 
 
 def test_a_shard_of_several_files_that_moved_beside_a_new_one_is_not_lost():
