@@ -293,7 +293,8 @@ def _diversity(f: Findings) -> list[Block]:
         for arm in f.arms
     ]
     note = (
-        "All choices have the same size. pool: a random sample of all documents; random: of those that could be chosen "
+        "All choices have the same size in the budget's unit. Of the same tokens shorter documents are more, and a Vendi "
+        "score grows with their number. pool: a random sample of all documents; random: of those that could be chosen "
         "(after filters and duplicates); top-quality: the best-scored of those. Effective number of groups: exp of the "
         "entropy of their shares. "
     )
