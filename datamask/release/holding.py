@@ -80,9 +80,9 @@ def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> 
         return []
     clean: set[str] = set()
     for item, keys in inputs_with_keys(manifest) if done["version"] == manifest["version"] else ():
-        key = str(item["keys"].get("copies"))
-        made = storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), key)
-        if made and not made.facts["filtered"].get(REASON):
+        key = item["keys"].get("copies")  # none: the record named nothing when the release was made, nor since
+        made = key and storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), key)
+        if not key or (made and not made.facts["filtered"].get(REASON)):
             clean |= keys
     inside = [(path, *path[len(work) + 1 :].partition("/")[::2]) for path in paths]
     found = [path for path, folder, name in inside if folder in FOLDERS and clean.isdisjoint(KEY.findall(name))]

@@ -180,6 +180,8 @@ def test_clean_removes_it_from_old_releases_and_work(tmp_path):
     as_json_lines(tmp_path / "in" / "s1.parquet")  # which work/ holds a copy of
     out = tmp_path / "out"
     curate(tmp_path / "in", out)
+    forget(out, domains=["nobody.example"])
+    assert unneeded(str(out)).paths == ()
     forget(out, domains=["bad.example"])
     first, last = list_versions(str(out))
     found = unneeded(str(out))
