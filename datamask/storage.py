@@ -162,7 +162,8 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
     except DatamaskError:
         raise
     except FileNotFoundError as error:
-        raise MissingFileError(f"cannot {doing} {url}: no such file or folder") from error
+        what = "bucket; make it, or check its name" if doing == "write" and is_remote(url) else "file or folder"
+        raise MissingFileError(f"cannot {doing} {url}: no such {what}") from error
     except PermissionError as error:
         hint = (
             "credentials come from the environment (AWS_ACCESS_KEY_ID, …)"

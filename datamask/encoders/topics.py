@@ -249,7 +249,7 @@ def _worth(texts: Sequence[str], topic: np.ndarray, count: int) -> tuple[list[st
     fewest = np.clip(documents, 1, FEWEST)
     held = np.bincount(column, minlength=len(every)) >= fewest.min()
     naming = np.flatnonzero(held & np.fromiter(map(can_name, every), bool, len(every)))
-    if not len(naming):
+    if len(naming) < 2:  # one word tells no topic from another
         return [], np.empty((count, 0))
     naming = naming[np.argsort(every[naming])]
     words, place = every[naming].tolist(), np.full(len(every), -1)

@@ -12,7 +12,7 @@ from datamask.corpus.convert import convert_shard
 from datamask.corpus.index import index_shard
 from datamask.corpus.read import read_documents, sample_texts
 from datamask.corpus.shards import plan_shards
-from datamask.errors import InputError, TransientError
+from datamask.errors import InputError, MissingFileError, TransientError
 from datamask.stages import ShardFiles
 from tests.corpus import build
 from tests.object_store import Store, clear_clients
@@ -66,6 +66,8 @@ def test_what_is_wrong_with_a_place_on_s3_is_said(store: Store, tmp_path: Path) 
         run("s3://corpus/none/*.parquet", str(tmp_path / "work"))
     with pytest.raises(InputError, match="'s3://corpus/none' matches no file"):
         run("s3://corpus/none", str(tmp_path / "work"))
+    with pytest.raises(MissingFileError, match="cannot write s3://nobucket/a.json: no such bucket; make it"):
+        storage.write_json("s3://nobucket/a.json", {})
     fs, _ = storage.filesystem("s3://corpus")
     cut = build.write(tmp_path / "cut.parquet", build.rows(50))
     cut.write_bytes(cut.read_bytes()[:-9])

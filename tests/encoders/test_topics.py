@@ -105,6 +105,8 @@ def test_names_tell_topics_apart_in_any_script():
 def test_names_differ_though_the_words_do_not():
     names = name_topics(["one and the same text"] * 8, np.repeat([0, 1], 4), 2)
     assert len(set(names)) == 2 and name_topics([], np.zeros(0, int), 2) == ["0", "1"]
+    with np.errstate(all="raise"):
+        assert name_topics(["word"] * 4, np.repeat([0, 1], 2), 2) == ["0", "1"]
 
 
 @pytest.mark.parametrize("text, words", [("A B12 it the Zürich", {"the", "zürich"}), ("東京 ab", {"東京"})])
