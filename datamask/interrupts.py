@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 AGAIN = 0.02  # seconds until one that was lost is repeated
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # `kill`, and a terminal or a connection that closes
 STATUS = 128 + signal.SIGINT
 CONTINUES = "the same command continues from here"
 NOT_BEGUN = "datamask: interrupted before anything was begun"
@@ -50,22 +51,23 @@ class Interrupts:
 
     @contextlib.contextmanager
     def saying(self, line: str) -> Iterator[None]:
-        """Inside, the first Ctrl-C is answered with this line, and SIGTERM with that of the end."""
+        """Inside, the first Ctrl-C is answered with this line, and what else ends a process with that of the end."""
         before, self.stopping = self.stopping, line
-        free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        ours = free and threading.current_thread() is threading.main_thread()
+        main = threading.current_thread() is threading.main_thread()
+        ours = [number for number in ENDINGS if main and signal.getsignal(number) is signal.SIG_DFL]
         try:
-            if ours:
-                signal.signal(signal.SIGTERM, self._terminate)
+            for number in ours:
+                signal.signal(number, self._terminate)
             yield
         finally:
             self.stopping = before
-            if ours:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for number in ours:
+                signal.signal(number, signal.SIG_DFL)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         """As without a handler, but for the line."""
-        os.write(2, self.written(STOPPED).encode())
+        with contextlib.suppress(OSError):  # the terminal is gone
+            os.write(2, self.written(STOPPED).encode())
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

@@ -75,9 +75,10 @@ def test_the_first_is_answered_at_once_and_the_second_ends_the_process():
     assert done.stderr.splitlines() == ["stopping when the shard is through", interrupts.STOPPED]
 
 
-def test_a_flow_that_is_terminated_says_so_in_one_line():
-    done = run(RUNNING.replace("SIGINT", "SIGTERM"))
-    assert done.returncode == -signal.SIGTERM
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_flow_that_is_terminated_says_so_in_one_line(ending):
+    done = run(RUNNING.replace("SIGINT", ending.name))
+    assert done.returncode == -ending
     assert done.stderr.splitlines() == [interrupts.STOPPED]
 
 

@@ -123,6 +123,8 @@ def test_quotas_that_cannot_be(features, quality):
         ask(column="domain", minimum={"newz": 0.1})
     with pytest.raises(ConfigError, match='did you mean "domain"'):
         ask(column="domian", minimum={"news": 0.1})
+    with pytest.warns(UserWarning, match='no document has domain newz.*did you mean "news"'):
+        assert ask(column="domain", maximum={"newz": 0.1, "news": 0.1}).selected.sum() == 20
 
 
 def test_names_that_are_not_known(features, quality):

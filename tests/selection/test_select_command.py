@@ -57,6 +57,17 @@ def test_the_output_has_a_row_per_row_in_order(run):
     assert sum(mask["selected"].to_pylist()) == 18
 
 
+def test_a_quota_of_a_value_that_no_document_has_is_told(tmp_path, capsys):
+    pq.write_table(table(), tmp_path / "in.parquet")
+    places = ["--input", str(tmp_path / "in.parquet"), "--output", str(tmp_path / "out.parquet")]
+    with pytest.raises(SystemExit):
+        cli.main(["select", *places, "--quiet", "--set", "select.quotas=[{column: domain, maximum: {newz: 0.1}}]"])
+    assert capsys.readouterr().err == (
+        "datamask: no document has domain newz, so a maximum of select.quotas bounds nothing; did you mean "
+        '"news"?\n'
+    )
+
+
 def test_json_is_one_object(run):
     out, mask = run("--json", "--solver", "relaxation", "--keep-duplicates", "--select_ratio", "0.1")
     found = json.loads(out)
