@@ -58,6 +58,7 @@ def processor() -> str:
     facts = dict(line.split("\t", 1) for line in reversed(lines) if "\t" in line)
     told = [facts.get(name, "").strip("\t: ") for name in ("model name", "cpu family", "model")]
     told += [torch.backends.cpu.get_cpu_capability()]
+    told += [flag for flag in facts.get("flags", "").split() if flag.startswith("amx")]  # a virtual machine may hide it
     told += sorted({str(found["architecture"]) for found in threadpool_info() if "architecture" in found})
     told += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("OPENBLAS_")]
     return " ".join(filter(None, told)) or platform.machine()

@@ -316,18 +316,15 @@ class Levels:
         low, high, v, (capped, floored, tight) = self.limits.floor, self.limits.ceiling, x[1:], self.binding
         up = np.flatnonzero(capped)  # one variable for each upper end, and below one for each lower end
         down = np.flatnonzero(floored & ~tight)
-        unit = self.unit[np.concatenate([[0], 1 + up, 1 + down])]
-        basis = np.zeros((len(x), len(unit)))
-        basis[0, 0] = 1
-        basis[1 + up, 1 + np.arange(len(up))] = 1
-        basis[1 + down, 1 + len(up) + np.arange(len(down))] = -1
-        basis *= unit
+        index = np.concatenate([[0], 1 + up, 1 + down])
+        unit = self.unit[index]
+        signed = np.where(np.arange(len(index)) > len(up), -unit, unit)
         slope = unit * np.concatenate([[self.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
         now = np.concatenate([[x[0]], v[up], -v[down]]) / unit
         now[1 : 1 + len(up)] = np.where(tight[up], now[1 : 1 + len(up)], now[1 : 1 + len(up)].clip(0))
         now[1 + len(up) :] = now[1 + len(up) :].clip(0)
         least = np.concatenate([[-np.inf], np.where(tight[up], -np.inf, 0.0), np.zeros(len(down))])
-        bent = basis.T @ hessian @ basis
+        bent = signed[:, None] * hessian[np.ix_(index, index)] * signed
         least_bent = self.total / len(self.weights) * unit**2
         bent[np.diag_indices_from(bent)] += RIDGE * np.maximum(bent.diagonal(), least_bent)
         root = np.linalg.cholesky(bent).T
@@ -336,7 +333,7 @@ class Levels:
         change = lsq_linear(root, target, bounds=ends, method="bvls", tol=1e-16, max_iter=20 * len(now)).x
         then = np.clip(now + change, least, None)
         then[1:][np.abs(then[1:]) < SNAP * max(1.0, float(np.abs(then).max()))] = 0
-        moved = basis @ then
+        moved = np.bincount(index, signed * then, len(x))
         d = moved - x
         promised = float((used - np.append(self.size, np.zeros(len(v)))) @ d) - 0.5 * float(d @ hessian @ d)
         return moved, promised - self.limits.ends(moved[1:]) + self.limits.ends(v)
