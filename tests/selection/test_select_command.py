@@ -63,8 +63,7 @@ def test_a_quota_of_a_value_that_no_document_has_is_told(tmp_path, capsys):
     with pytest.raises(SystemExit):
         cli.main(["select", *places, "--quiet", "--set", "select.quotas=[{column: domain, maximum: {newz: 0.1}}]"])
     assert capsys.readouterr().err == (
-        "datamask: no document has domain newz, so a maximum of select.quotas bounds nothing; did you mean "
-        '"news"?\n'
+        'datamask: no document has domain newz, so a maximum of select.quotas bounds nothing; did you mean "news"?\n'
     )
 
 
