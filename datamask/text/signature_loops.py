@@ -156,6 +156,7 @@ def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ig
             begun, line = filled, many
     count_kinds(row, filled - BEFORE, numbers)
     numbers[2] += unsure
+    digest *= PRIME  # else the lowest bit, which is left out, is the last digit's alone
     numbers[3], numbers[4], numbers[5], numbers[6] = said, quoted, figures, np.int64(digest >> np.uint64(1))
     return many
 

@@ -1,5 +1,6 @@
 """Which of two copies is taken for the altered one."""
 
+import itertools
 import json
 import random
 import urllib.parse
@@ -120,6 +121,8 @@ def test_texts_are_the_same_if_their_figures_are():
     one, other = text(ORIGINAL + " 12 boats."), text(ORIGINAL + " 7,130 boats.")
     assert pair(one, other).like.jaccard == 1 and not pair(one, other).same
     assert pair(one, one).same
+    counts = [text(f"{ORIGINAL} {count} boats.") for count in range(10, 20)]
+    assert not any(pair(fewer, more).same for fewer, more in itertools.pairwise(counts))
 
 
 def test_own_letters_are_those_that_were_put_in():
