@@ -107,16 +107,18 @@ class Release:
 
         :raises InputError: there is none.
         """
-        return [asdict(one) for one in explain(self._release, document)]
+        return [asdict(one) for one in explain(self._release, str(document))]
 
-    def verify(self, against: list[str] | None = None, tokens: Sequence[str] = ()) -> list[str]:
+    def verify(self, against: str | Sequence[str] = (), tokens: str | Sequence[str] = ()) -> list[str]:
         """What is not as it should be; []: every sha256, row, schema and sum is.
 
         :param against: the corpus, to compare every value with its source.
         :param tokens: folders that `tokens` wrote.
         """
-        found = list(verify(self._release, against or []).problems)
-        return found + [problem for folder in tokens for problem in verify_tokens(folder, self._release)]
+        found = list(verify(self._release, storage.paths_of(against)).problems)
+        return found + [
+            problem for folder in storage.paths_of(tokens) for problem in verify_tokens(folder, self._release)
+        ]
 
     def tokens(
         self,

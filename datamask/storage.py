@@ -82,6 +82,11 @@ def output_folder(place: object, what: str = "output") -> str:
     return name
 
 
+def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None) -> list[str]:
+    """The paths, or one that is given alone: a string is no list of letters."""
+    return [str(given)] if isinstance(given, str | os.PathLike) else [str(each) for each in given or ()]
+
+
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
     """The files that patterns match, sorted. A pattern that matches nothing stays, so that opening it names it.
 

@@ -82,10 +82,10 @@ def refresh(
 def forget(
     output: str | Path,
     *,
-    urls: Sequence[str | Path] = (),
-    domains: Sequence[str | Path] = (),
-    ids: Sequence[str | Path] = (),
-    texts: Sequence[str | Path] = (),
+    urls: str | Path | Sequence[str | Path] = (),
+    domains: str | Path | Sequence[str | Path] = (),
+    ids: str | Path | Sequence[str | Path] = (),
+    texts: str | Path | Sequence[str | Path] = (),
     allow_loss: bool = False,
     progress: bool = True,
 ) -> Release:
@@ -98,7 +98,7 @@ def forget(
     out = storage.output_folder(output)
     find_release(out)
     given = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
-    lists = {name: [str(each) for each in values] for name, values in given.items()}
+    lists = {name: storage.paths_of(values) for name, values in given.items()}
     return _run("forget", progress, output=out, allow_loss=allow_loss, **lists)
 
 
@@ -113,7 +113,7 @@ def _config(
     plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
     base = settings.lay_settings(plain or {}, sections)
     for section, name, files in (("corpus", "input", input), ("select", "target", target)):
-        paths = [str(files)] if isinstance(files, str | Path) else [str(path) for path in files or ()]
+        paths = storage.paths_of(files)
         values = base.get(section) or {}
         if paths and isinstance(values, Mapping):  # what is no mapping is refused below
             base[section] = {**values, name: paths}

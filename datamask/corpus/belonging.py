@@ -20,7 +20,7 @@ from datamask.corpus.walk import Entry
 from datamask.errors import ConfigError, DatamaskError, InputError, StorageError
 from datamask.storage import filesystem, is_remote, read_content, read_json
 
-OWN = ("work", "releases", "latest")  # what datamask writes into an output folder
+OWN = ("work", "releases", "latest", "forgotten", "tokens")  # what datamask writes into an output folder
 IN_OUTPUT = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
 _CACHE = re.compile(r"cache-[0-9a-f]+(_\d{5}_of_\d{5})?\.arrow")
 _ICEBERG = re.compile(r"(v\d+|\d+-[^/]+)(\.gz)?\.metadata\.json(\.gz)?|version-hint\.text")
@@ -142,7 +142,7 @@ class Belonging:
             inside = {file.path[len(folder) + 1 :].split("/")[0] for file in files}
             ours = any(self._is_release(f"{folder}/{release}") for release in inside)
         else:
-            ours = name == "latest" and self._is_release(folder) and self._is_there(f"{head}/releases")
+            ours = name in OWN and self._is_release(f"{head}/latest") and self._is_there(f"{head}/releases")
         if ours:
             outside = [file for file in files if not f"{file.base}/".startswith(f"{folder}/")]
             why = "written by datamask; to curate a release again, give its folder"

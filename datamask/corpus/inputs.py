@@ -98,7 +98,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
     :param exact: `inputs` are paths, not patterns.
     :raises InputError: no input, a path that matches nothing, or a named file that cannot be read.
     """
-    if not inputs:
+    if not inputs or not all(inputs):  # an empty name is an unset variable, not this folder
         raise InputError(
             "no input; name files, folders or globs: --input PATH (datamask sample writes a corpus to try)",
             setting="corpus.input",

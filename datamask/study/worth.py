@@ -98,9 +98,9 @@ class Worth:
 
 
 def find_worth(
-    new: Sequence[str],
+    new: str | Sequence[str],
     against: str,
-    targets: Sequence[str] = (),
+    targets: str | Sequence[str] = (),
     judging: Settings = Settings(),
     work: str | None = None,
     progress: Tell = lambda line: None,
@@ -117,6 +117,7 @@ def find_worth(
         judges read is no setting of theirs.
     """
     check_settings(judging)
+    new, targets = storage.paths_of(new), storage.paths_of(targets)
     asked = read_targets(storage.expand_patterns(targets), judging.target_bytes, judging.seed) if targets else []
     release = find_release(against)
     manifest = release.manifest()

@@ -237,6 +237,8 @@ def output(folder: Path) -> Path:
     lay(folder / "work" / "corpus" / "a.parquet")
     note(folder / "work" / "inputs.json", {"version": 1, "files": {}})
     (folder / "latest").symlink_to("releases/0001-abc")
+    lay(folder / "forgotten" / "a.parquet")
+    note(folder / "tokens" / "npy-0001" / "tokens.json", {})
     return folder
 
 
@@ -252,7 +254,7 @@ def test_the_input_folder_may_be_the_output_folder(tmp_path):
     lay(tmp_path / "a.jsonl")
     output(tmp_path)
     assert names(tmp_path, tmp_path) == ["a.jsonl"]
-    assert {*told(tmp_path, tmp_path)} == {"work", "releases"}  # latest is a link to a release
+    assert {*told(tmp_path, tmp_path)} == {"work", "releases", "forgotten", "tokens"}  # latest is a link to a release
 
 
 def test_the_output_folder_behind_a_link_is_not_read(tmp_path):
@@ -317,4 +319,5 @@ def test_a_remote_delta_table_is_read_by_its_log(tmp_path):
 def test_a_users_folder_called_work_is_read(tmp_path):
     lay(tmp_path / "work" / "a.jsonl")
     lay(tmp_path / "releases" / "b.jsonl")
-    assert names(tmp_path, tmp_path / "out") == ["releases/b.jsonl", "work/a.jsonl"]
+    lay(tmp_path / "tokens" / "c.jsonl")
+    assert names(tmp_path, tmp_path / "out") == ["releases/b.jsonl", "tokens/c.jsonl", "work/a.jsonl"]

@@ -39,7 +39,7 @@ def test_a_run_gives_its_release(made):
     assert release.quarantine().num_rows == sum(total["quarantined"].values())
     assert 0 <= release.certificate["gap"] < 1
     assert release.settings["filter"]["min_tokens"] == 3
-    assert release.verify() == []
+    assert release.verify(str(folder / "corpus")) == []
     assert release.run["new"] and release.run["stages"]
     chosen = next(row for row in table.to_pylist() if row["outcome"] == "selected")
     assert release.explain(chosen["id"])[0]["decision"]["outcome"] == "selected"
@@ -61,6 +61,11 @@ def test_it_is_shown_in_a_notebook(made):
     assert shown.startswith("<iframe") and 'srcdoc="&lt;!' in shown and shown.count("<") == 2
     assert repr(release) == f"Release({release.path!r}: {release.counts['selected']:,} of 60 documents)"
     assert datamask.Release(folder / "out").version == release.version
+
+
+def test_one_entry_is_no_list_of_letters(made, monkeypatch):
+    monkeypatch.setattr("flows.functions._run", lambda name, progress, **given: given)
+    assert datamask.forget(made[0] / "out", ids="doc-17", urls=["a", "b"])["ids"] == ["doc-17"]
 
 
 @pytest.mark.slow
@@ -108,8 +113,9 @@ def test_mistakes_are_the_commands(tmp_path):
         datamask.curate("x", tmp_path, filter={"lamb": 1})
     with pytest.raises(ConfigError, match="corpus = 'x': Input should be a valid dictionary"):
         datamask.curate("x", tmp_path, corpus="x")
-    with pytest.raises(InputError, match="no input; name files"):
-        datamask.curate(None, tmp_path)
+    for nothing in (None, "", ["x", ""]):
+        with pytest.raises(InputError, match="no input; name files"):
+            datamask.curate(nothing, tmp_path)
     with pytest.raises(InputError, match="no release at"):
         datamask.refresh(tmp_path)
     with pytest.raises(AttributeError, match="no attribute 'curat'"):
