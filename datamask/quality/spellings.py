@@ -38,10 +38,8 @@ class Spellings:
         """Of documents and their (documents,) groups."""
         found, counts = cls(np.zeros(1 << (BITS - 3), np.uint8)), np.zeros(1 << BITS, np.uint8)
         parts = [(words, HALVES * group + halves(words)) for words, group in batches]
-        sizes = [np.bincount(own, words.count(words.is_word)) for words, own in parts]
-        number = np.zeros(max(map(len, sizes), default=0))  # of words of each half of a group
-        for size in sizes:
-            number[: len(size)] += size
+        sizes = zip(*((own, words.count(words.is_word)) for words, own in parts), strict=True)
+        number = np.bincount(*map(np.concatenate, sizes))  # of words of each half of a group
         least = np.clip(np.ceil(RARE * number), 1, MANY).astype(np.uint8)
         for words, own in parts:
             places = np.flatnonzero(words.is_word & (words.kinds & DIGIT == 0))
