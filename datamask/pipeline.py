@@ -246,7 +246,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=33,
+            version=34,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

@@ -32,6 +32,7 @@ NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
 FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
 ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures in both, from which these are what is said; share to be the same
 LONG = 600  # letters, from which a text is no form or message
+FEWEST = 5  # figures in each of two long texts, from which these tell them apart: less are a date, a page, a counter
 # Figures that each of two texts has of its own, and share of figures in common, by which different titles are of two
 # issues: so they are of 14 of 14 pairs of German laws, and of 1 of 100 copies with one word in ten replaced.
 OF_ISSUE, SAME_ISSUE = 2, 0.8
@@ -73,7 +74,8 @@ def _other_figures(pair: TextPair, contained: bool) -> bool:
     if not (contained and one.surface.figures) and not prose:
         return False
     mine, theirs = _numbers(one.text), _numbers(other.text)
-    return (mine & theirs).total() < 0.5 * (mine.total() if contained else min(mine.total(), theirs.total()))
+    least = mine.total() if contained else min(mine.total(), theirs.total())
+    return (contained or least >= FEWEST) and (mine & theirs).total() < 0.5 * least
 
 
 @lru_cache(maxsize=64)  # a text is in several pairs, and these lie near one another

@@ -21,6 +21,7 @@ PAGE = "Function {name} in core\nfn {name}(a: vector) -> vector\n" + ORIGINAL + 
         (NOTES + LAW.format(year=2014), NOTES + LAW.format(year=2016), False),  # titles alike
         (LAW.format(year=2014) + NOTES, LAW.format(year=2016) + NOTES, True),
         (LAW.format(year=2014) + NOTES, LAW.format(year=2014) + NOTES.replace("17", "18"), False),
+        (ORIGINAL + "\nSeen 7 times.", ORIGINAL + "\nSeen 8 times.", False),  # a figure says too little
         (SEEDS.format(plant="soya", year=2010, day=1), SEEDS.format(plant="wheat", year=2015, day=6), True),
         (SEEDS.format(plant="soya", year=2010, day=1), SEEDS.format(plant="wheat", year=2010, day=1), False),
         (LOG.format(day=3, hour=7), LOG.format(day=12, hour=18), False),  # messages that figures alone tell apart
