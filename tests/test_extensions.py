@@ -226,8 +226,13 @@ class Convex(Short):
         gradient = torch.zeros(self.count, dtype=torch.float64)
         gradient[::3] = 2 * mask[::3].sum()
         return float(mask[::3].sum()) ** 2, gradient
+
+class Downhill(Short):
+    def value(self, masks): return -masks[:, :20].sum(dim=1).double() ** 2
+    def relaxed(self, mask): return -float(mask[:20].sum()) ** 2, 2 * mask[:20].sum() * (torch.arange(60) < 20)
 """
 SOLVERS = """\
+import numpy as np
 import torch
 from datamask.selection.problem.problem import Draft
 
@@ -239,6 +244,12 @@ class Mask:
 
 class Short:
     def solve(self, problem, progress): return Draft(torch.ones(3, dtype=torch.bool), torch.ones(3))
+class Array:
+    def solve(self, problem, progress): return Draft(np.arange(6) < 2, torch.ones(6))
+class NotANumber:
+    def solve(self, problem, progress): return Draft(torch.arange(6) < 2, torch.full((6,), torch.nan))
+class NoProgress:
+    def solve(self, problem): pass
 """
 
 
@@ -250,6 +261,7 @@ class Short:
         ("Endless", r"value\(masks\) gave what is not finite"),
         ("NoArguments", r"': TypeError: .*takes 1 positional argument but 4"),
         ("NoGradient", r"': TypeError: cannot unpack non-iterable float"),
+        ("Downhill", r"the gradient that relaxed\(mask\) gives is not that of its value"),
         ("Convex", r"above its bound .* a metric's relaxed\(mask\) gives a concave function"),
     ],
 )
@@ -277,10 +289,20 @@ def test_what_a_metric_changes_in_place_is_its_own(tmp_path: Path) -> None:
     assert changes.objective == copies.objective
 
 
-@pytest.mark.parametrize(("name", "gave"), [("Nothing", "a NoneType"), ("Mask", "a Tensor"), ("Short", r".*\[3\].*")])
-def test_a_solver_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: str, gave: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nothing", r" gave a NoneType; .* a Draft, .* of shape \(6,\)"),
+        ("Mask", r" gave a Tensor; .* a Draft, .* of shape \(6,\)"),
+        ("Short", r" gave .*\[3\].*; .* a Draft, .* of shape \(6,\)"),
+        ("Array", r" gave a ndarray; .* whose selected is a tensor"),
+        ("NotANumber", r" gave .*\[6\].*; .* whose probability is a tensor of shape \(6,\), finite"),
+        ("NoProgress", r": TypeError: .*takes 2 positional arguments but 3"),
+    ],
+)
+def test_a_solver_that_answers_wrongly_is_refused_by_name(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "solvers.py").write_text(SOLVERS)
-    with pytest.raises(ConfigError, match=rf"solvers\.py:{name} gave {gave}; .* a Draft, .* of shape \(6,\)"):
+    with pytest.raises(ConfigError, match=rf"solvers\.py:{name}{message}"):
         select(np.eye(6), np.arange(6), solver=f"{tmp_path}/solvers.py:{name}", budget_documents=2)
 
 

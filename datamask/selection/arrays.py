@@ -109,14 +109,19 @@ def solve_problem(problem: Problem, progress: Report | None = None) -> Selection
     :raises ConfigError: a metric or solver of the user's raises; names its file and line.
     """
     started = time.perf_counter()
-    with extensions.named_in_errors():
+    name = problem.settings.solver
+    with extensions.named_in_errors(None if name in extensions.BUILT_IN["solver"] else f"solver {name}"):
         draft = solver_for(problem).solve(problem, progress or (lambda record: None))
-        shape = draft.selected.shape if isinstance(draft, Draft) else f"a {type(draft).__name__}"
-        if shape != (len(problem),):
+    for part in ("selected", "probability"):
+        answer = getattr(draft, part) if isinstance(draft, Draft) else draft
+        tensor = isinstance(draft, Draft) and isinstance(answer, torch.Tensor)
+        gave = answer.shape if tensor else f"a {type(answer).__name__}"
+        if gave != (len(problem),) or not answer.isfinite().all():
             raise ConfigError(
-                f"solver {problem.settings.solver} gave {shape}; solve(problem, progress) returns a Draft, whose "
-                f"selected is a tensor of shape ({len(problem)},)"
+                f"solver {name} gave {gave}; solve(problem, progress) returns a Draft, whose {part} is a tensor of "
+                f"shape ({len(problem)},), finite"
             )
+    with extensions.named_in_errors():
         return finish(problem, draft, time.perf_counter() - started)
 
 

@@ -33,6 +33,7 @@ from datamask.selection.solvers.swaps import swap_by_kernel
 # as many is solved whole.
 BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # documents that a sample's selection has at least
+STEP, NOISE = 0.05, 1e-5  # of a mask, along which a gradient is tried; rounding of a value in float32, as a share of it
 RANDOM_SETS = 16  # random selections drawn for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
@@ -104,13 +105,21 @@ def _own_metric(problem: Problem, name: str) -> Metric:
         ]
         if hasattr(metric, "relaxed"):
             share = min(1.0, problem.size / float(problem.weights.sum()))
-            value, gradient = metric.relaxed(torch.full((count,), share, dtype=torch.float64))
+            middle = torch.full((count,), share, dtype=torch.float64)
+            step = STEP * min(share, 1 - share) * torch.from_numpy(masks[0] - 1.0 * masks[1])
+            value, gradient = metric.relaxed(middle.clone())
             answers += [("relaxed(mask)", torch.as_tensor(value), ()), ("relaxed(mask)", gradient, (count,))]
+            beside = [float(metric.relaxed(middle + step * sign)[0]) for sign in (1, -1)]
     for method, answer, shape in answers:
         found = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
         if found != shape or not answer.isfinite().all():
             what = "what is not finite" if found == shape else found
             raise ConfigError(f"metric {name!r}: {method} gave {what}; expected a tensor of shape {shape}, finite")
+    if hasattr(metric, "relaxed"):
+        slope, noise = float(gradient.cpu().double() @ step), NOISE * max(1.0, abs(float(value)))
+        over = [near - float(value) - sign * slope for near, sign in zip(beside, (1, -1), strict=True)]
+        if max(over) > noise and min(over) < 0:  # a concave function is below its tangent on both sides, a convex above
+            raise ConfigError(f"metric {name!r}: the gradient that relaxed(mask) gives is not that of its value")
     return metric
 
 
