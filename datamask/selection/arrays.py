@@ -88,7 +88,7 @@ def idle_quotas(pool: Pool, settings: ResolvedSelect) -> list[str]:
     """A sentence for each quota whose maximum names values that no document has, as a typing error makes it."""
     found = []
     for quota in settings.quotas:
-        there = {str(value or "") for value in pool.groups.get(quota.column, ())}
+        there = {"" if value is None else str(value) for value in pool.groups.get(quota.column, ())}
         if absent := sorted(quota.maximum.keys() - there):
             text = f"no document has {quota.column} {some(absent, 5)}, so a maximum of select.quotas bounds nothing"
             found.append(text + nearest(absent[0], there))
