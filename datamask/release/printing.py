@@ -83,8 +83,11 @@ def show_explanation(found: Explanation) -> None:
     if found.copy_of:
         copy = found.copy_of
         near = f", similarity {copy['similarity']:.4f}" if copy.get("similarity") is not None else ""
-        named, said = (f"{copy['id']}  ", copy["outcome"]) if "id" in copy else ("", "of an earlier release")
-        print(f"kept in its place: {named}{copy['shard']}/{copy['chunk_id']} ({said}{near})\n")
+        named, said = (
+            (f"{copy['id']}  ", copy["reason"] or "selected") if "id" in copy else ("", "of an earlier release")
+        )
+        since = " at first" if copy.get("outcome") == "filtered" else ""
+        print(f"kept in its place{since}: {named}{copy['shard']}/{copy['chunk_id']} ({said}{near})\n")
     if found.pair:
         show_pair(wide_console(), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
     if found.scores:

@@ -78,7 +78,9 @@ class Source:
         if not 0 <= chunk_id < table.num_rows:
             raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {self.release.path} does not have")
         [row] = table.slice(chunk_id, 1).to_pylist()
-        return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score", "token_count")}
+        return {
+            name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "reason", "quality_score", "token_count")
+        }
 
     def kept_copies(self, places: Sequence[Place], reason: str) -> dict[Place, dict[str, Any]]:
         """The row that each fell to, as far as a file says so: its shard, which may be an earlier release's, and
@@ -95,25 +97,28 @@ class Source:
         return found
 
     def same_text(self, places: Iterable[Place]) -> dict[Place, Place]:
-        """For rows that fell to an exact copy, a row with the same text that stays, where the index is there."""
+        """For rows that fell to an exact copy, a row with the same text, where the index is there: one that stays, or
+        that fell later, to what took it then."""
         wanted: dict[bytes, list[Place]] = {}
         for shard in self.shards:
             ids = [chunk_id for name, chunk_id in places if name == shard]
             for chunk_id, row in self.rows(shard, "index", ids).items() if ids else ():
                 wanted.setdefault(row["text_hash"], []).append((shard, chunk_id))
         hashes = pa.array(list(wanted), pa.binary(16))
-        found: dict[Place, Place] = {}
+        stays: dict[Place, Place] = {}
+        fell: dict[Place, Place] = {}
         for shard in self.shards if wanted else ():
             table = self.table(shard, "index", ["chunk_id", "text_hash"])
             if table is None:
                 continue
             same = table.filter(pc.is_in(table["text_hash"], value_set=hashes))
-            outcome = self.release.decisions(shard, ["outcome"])["outcome"].take(same["chunk_id"])
-            kept = same.filter(pc.invert(pc.is_in(outcome, value_set=pa.array(["filtered", "quarantined"]))))
-            for row in kept.to_pylist():
+            decided = self.release.decisions(shard, ["outcome", "reason"]).take(same["chunk_id"]).to_pylist()
+            for row, now in zip(same.to_pylist(), decided, strict=True):
+                if now["outcome"] == "quarantined" or now["reason"] == EXACT:
+                    continue
                 for place in wanted[row["text_hash"]]:
-                    found.setdefault(place, (shard, row["chunk_id"]))
-        return found
+                    (fell if now["outcome"] == "filtered" else stays).setdefault(place, (shard, row["chunk_id"]))
+        return fell | stays
 
     # ------------------------------------------------------------ the corpus
 

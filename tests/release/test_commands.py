@@ -332,6 +332,28 @@ def test_explain_says_where_a_copy_lies_that_an_earlier_curation_kept(tmp_path, 
         assert code == 0 and "out/before:s7/3" in printed, err
 
 
+def test_explain_names_the_copy_that_was_kept_at_first_and_fell_later(tmp_path, capsys):
+    [files] = make_corpus(tmp_path, (200,))
+    [filters] = filter_corpus([files], settings(), str(tmp_path / "out" / "work"))
+    files = make_masks(replace(files, filters=filters), tmp_path)
+    made = files.masks
+    texts, masks = (
+        pq.read_table(files.shard.parts[0].path)["text"].to_pylist(),
+        storage.read_table(made.path).to_pylist(),
+    )
+    exact = next(row for row in masks if row["reason"] == "filter:exact_duplicate")
+    mine = " ".join(texts[exact["chunk_id"]].lower().split())
+    for row in masks:
+        same = " ".join(texts[row["chunk_id"]].lower().split()) == mine
+        if same and row["reason"] != "filter:exact_duplicate":
+            kept, row["reason"], row["selected"] = row["chunk_id"], "filter:contained", False
+    table = pa.Table.from_pylist(masks, storage.read_table(made.path).schema)
+    output = storage.write_output(f"{tmp_path}/out/work/masks/s0-{'a' * 16}.parquet", "a" * 16, table.schema, [table])
+    release = publish(export([replace(files, masks=output)], settings(), str(tmp_path / "out"), PROVENANCE))
+    code, printed, err = run(capsys, "explain", release.path, f"s0/{exact['chunk_id']}")
+    assert code == 0 and "kept in its place at first: " in printed and f"s0/{kept} (contained)" in printed, err
+
+
 def test_explain_without_the_work_folder_says_what_it_cannot_tell(two, tmp_path):
     _, (_, (_, release)) = two
     path = tmp_path / "out" / "releases" / release.version
