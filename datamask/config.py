@@ -235,7 +235,7 @@ class Quota(Section):
     """Value: least share of the selection."""
     maximum: dict[str, Share] = {}
     """Value: greatest share of the selection."""
-    as_pool: Share | None = None
+    as_pool: float | None = Field(None, ge=0, le=1)
     """Every value's share within so much of its share in the pool; 0: the same."""
 
 

@@ -59,17 +59,18 @@ class Spellings:
     ) -> np.ndarray:
         found, own = np.empty(len(places), bool), own[words.document[places]]
         of_words = words.start[places], words.end[places], own
-        find_strange(words.points, tables().packed, *of_words, self.seen, least, counts, found)
+        find_strange(words.points, tables().packed, of_words, self.seen, least, counts, found)
         return found
 
 
 @compiled
-def find_strange(points, table, start, end, own, seen, least, counts, found):  # type: ignore[no-untyped-def]
+def find_strange(points, table, of_words, seen, least, counts, found):  # type: ignore[no-untyped-def]
     """Fills found (n,) with whether words hold a run that is not in `seen`.
 
-    start, end: (n,) of each word among the points; own: (n,) its half and group; counts: (2**BITS,) of runs, where
-    these are counted, else empty: of what comes `least` times, (halves and groups,), a bit is set in `seen`.
+    of_words: (n,) each: start and end among the points, half and group; counts: (2**BITS,) of runs, where these are
+    counted, else empty: of what comes `least` times, (halves and groups,), a bit is set in `seen`.
     """
+    start, end, own = of_words
     for word in range(len(start)):
         first, second, strange, name = np.uint64(0), EDGE, False, False
         mine = mix_hash(np.uint64(own[word]) + BASE)
