@@ -20,10 +20,11 @@ import torch
 from datamask import extensions
 from datamask.config import ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
-from datamask.errors import ConfigError, DatamaskError, InputError, nearest, some
+from datamask.errors import ConfigError, DatamaskError, InputError, some
 from datamask.keywords import ArrayKeywords
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.target import read_words
+from datamask.selection.problem.limits import idle_quotas
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Draft, Problem, Selection
 from datamask.selection.solvers import Report, solver_for
@@ -69,7 +70,7 @@ def select(
     words = read_words(texts, atoms, target, asked)
     counts = {"ngrams": words.ngrams, "target": words.counts}
     pool = Pool(features, quality, tokens, {} if groups is None else groups, quality_weights, device=device, **counts)
-    for sentence in idle_quotas(pool, asked):
+    for sentence in idle_quotas(asked, pool.groups):
         warnings.warn(sentence, stacklevel=2)
     if not len(words.leaked):
         return select_from(pool, asked, progress)
@@ -82,17 +83,6 @@ def select(
     if not len(rest):
         raise InputError("every document holds words in a row of the target; name a target from outside the pool")
     return select_from(pool.take(rest), asked, progress).placed(rest, len(pool))
-
-
-def idle_quotas(pool: Pool, settings: ResolvedSelect) -> list[str]:
-    """A sentence for each quota whose maximum names values that no document has, as a typing error makes it."""
-    found = []
-    for quota in settings.quotas:
-        there = {"" if value is None else str(value) for value in pool.groups.get(quota.column, ())}
-        if absent := sorted(quota.maximum.keys() - there):
-            text = f"no document has {quota.column} {some(absent, 5)}, so a maximum of select.quotas bounds nothing"
-            found.append(text + nearest(absent[0], there))
-    return found
 
 
 def select_from(pool: Pool, settings: ResolvedSelect, progress: Report | None = None) -> Selection:

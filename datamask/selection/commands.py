@@ -73,9 +73,10 @@ def select(
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
     import numpy as np
 
-    from datamask.selection.arrays import idle_quotas, select_from
+    from datamask.selection.arrays import select_from
     from datamask.selection.candidates import TOKENS, columns_of, quality_weight, read_pool, write_mask
     from datamask.selection.near_duplicates import find_repeats
+    from datamask.selection.problem.limits import idle_quotas
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
@@ -85,7 +86,7 @@ def select(
     settings = resolve(asked, given, words=False, tokens=TOKENS in columns_of(input_))
     weights = dict(map(quality_weight, quality or ["quality_score"]))
     chunk_id, pool = read_pool(input_, settings, weights)
-    for sentence in idle_quotas(pool, settings):
+    for sentence in idle_quotas(settings, pool.groups):
         print(f"datamask: {sentence}", file=sys.stderr)
     keep = np.arange(len(pool))
     if settings.semantic_duplicates is not None:

@@ -318,7 +318,7 @@ class Levels:
         down = np.flatnonzero(floored & ~tight)
         index = np.concatenate([[0], 1 + up, 1 + down])
         unit = self.unit[index]
-        signed = np.where(np.arange(len(index)) > len(up), -unit, unit)
+        signed = unit * np.repeat([1.0, -1.0], [1 + len(up), len(down)])
         slope = unit * np.concatenate([[self.size - used[0]], high[up] - used[1 + up], used[1 + down] - low[down]])
         now = np.concatenate([[x[0]], v[up], -v[down]]) / unit
         now[1 : 1 + len(up)] = np.where(tight[up], now[1 : 1 + len(up)], now[1 : 1 + len(up)].clip(0))

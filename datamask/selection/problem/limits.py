@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from datamask.compiling import compiled
 from datamask.config import Quota, ResolvedSelect
-from datamask.errors import ConfigError, InputError, nearest
+from datamask.errors import ConfigError, InputError, nearest, some
 
 TOLERANCE = 1e-3  # of limits in tokens, as a share of the budget: sums of whole documents cannot meet them exactly
 GRAIN = 1e-9  # allowance for rounding errors of the sums, as a share of the budget
@@ -332,6 +332,17 @@ def add_census(one: Census, other: Census) -> Census:
         for column in one.groups
     }
     return Census(tokens, counts, groups)
+
+
+def idle_quotas(settings: ResolvedSelect, groups: Mapping[str, Any]) -> list[str]:
+    """A sentence for each quota whose maximum names values that no document has, as a typing error makes it."""
+    found = []
+    for quota in settings.quotas:
+        there = _named(groups.get(quota.column, ())) if quota.maximum else ()
+        if absent := sorted(quota.maximum.keys() - {*there}):
+            text = f"no document has {quota.column} {some(absent, 5)}, so a maximum of select.quotas bounds nothing"
+            found.append(text + nearest(absent[0], {*there}))
+    return found
 
 
 def _named(values: Any) -> np.ndarray:
