@@ -27,11 +27,18 @@ class Batcher:
 
     :param max_length: tokens of a window, special tokens and prompt included
     :param prompt: put before every text, and before every window of it
+    :param around: token ids before and after every window; None: the tokenizer's special tokens
     :raises ModelError: the prompt leaves no room for the text.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, max_length: int, prompt: str = "") -> None:
-        special = special_tokens(tokenizer)
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        max_length: int,
+        prompt: str = "",
+        around: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        special = around or special_tokens(tokenizer)
         assert special is not None, "checked by special_tokens before"
         self._begin, self._end = special
         self._tokenizer = DocumentTokenizer(tokenizer.backend_tokenizer)

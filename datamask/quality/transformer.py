@@ -7,6 +7,7 @@ windows sorted by length.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from datamask import storage
 from datamask.config import Config, ScorerSettings
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
-from datamask.models.batching import Batcher, name_padding, plan_batches, special_tokens, window_limit
+from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.load import loading
 from datamask.models.locate import locate
 from datamask.models.tokens import DocumentTokenizer
@@ -70,6 +71,21 @@ class ModelScorer(Scorer):
         self._model = model.to(device).eval()
         self._budget = config.encoder.batch_tokens
         self._lock = threading.Lock()
+        self._batcher: Batcher
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """float32 [rows], scores of input_ids and attention_mask [rows, width]."""
+        raise NotImplementedError
+
+    def _scored(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [texts]: what `_forward` gives of each."""
+        windows = self._batcher.windows(texts)
+        scores = np.zeros(len(texts), dtype=np.float32)
+        for rows, ids, mask in self._batcher.batches(windows, self._budget):
+            with self._lock:
+                found = self._forward(ids.to(self._model.device), mask.to(self._model.device))
+            scores[rows] = found.cpu().numpy()
+        return scores
 
 
 class TransformerScorer(ModelScorer):
@@ -97,27 +113,19 @@ class TransformerScorer(ModelScorer):
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the regression value, with `int_score` in 0 to 5, or the class's probability."""
-        windows = self._batcher.windows(documents.texts)
-        scores = np.zeros(len(documents), dtype=np.float32)
-        for rows, ids, mask in self._batcher.batches(windows, self._budget):
-            scores[rows] = self._forward(ids, mask)
+        scores = self._scored(documents.texts)
         if self._class is not None:
             return plain_scores(scores)
         return Scores(scores, np.rint(np.clip(scores, 0, 5))[:, None])
 
     @torch.inference_mode()
-    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
-        """float32 [rows] of input_ids and attention_mask [rows, width]."""
-        device = self._model.device
-        with self._lock:
-            logits = self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits.float()
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._model(input_ids=ids, attention_mask=mask).logits.float()
         if self._class is None:
-            found = logits[:, 0]
-        elif self._sigmoid:
-            found = torch.sigmoid(logits[:, self._class])
-        else:
-            found = torch.softmax(logits, dim=1)[:, self._class]
-        return found.cpu().numpy()
+            return logits[:, 0]
+        if self._sigmoid:
+            return torch.sigmoid(logits[:, self._class])
+        return torch.softmax(logits, dim=1)[:, self._class]
 
 
 def _class(ref: ScorerRef, config: Any) -> int | None:
@@ -153,45 +161,29 @@ class ProxScorer(ModelScorer):
     def __init__(self, ref: ScorerRef, config: Config) -> None:
         super().__init__(ref, config)
         tokenizer, model = self._tokenizer, self._model
-        self._words = DocumentTokenizer(tokenizer.backend_tokenizer)
-        begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-        self._before = np.array(begin + self._ids(BEFORE), np.int32)
-        keep, drop = self._ids(AFTER + KEEP), self._ids(AFTER + DROP)
+        ids, sizes = DocumentTokenizer(tokenizer.backend_tokenizer).all([BEFORE, AFTER + KEEP, AFTER + DROP])
+        before, keep, drop = np.split(ids, np.cumsum(sizes)[:-1])
+        if tokenizer.bos_token_id is not None:
+            before = np.append(np.int32(tokenizer.bos_token_id), before)
         shared = next((at for at, (a, b) in enumerate(zip(keep, drop, strict=False)) if a != b), None)
         if shared is None:
             raise ModelError(f"ProX model {ref.path}: its tokenizer cannot tell keep_doc() from drop_doc()")
-        self._after, self._choices = np.array(keep[:shared], np.int32), [keep[shared], drop[shared]]
+        self._choices = [int(keep[shared]), int(drop[shared])]
         positions = getattr(model.config, "max_position_embeddings", None) or MAX_PROMPT
-        self._limit = min(ref.settings.max_length or MAX_PROMPT, positions)
-        self._room = self._limit - len(self._before) - len(self._after)
-        if self._room < 1:
-            raise ModelError(f"ProX model {ref.path}: the prompt fills all {self._limit} tokens; raise max_length")
-
-    def _ids(self, text: str) -> list[int]:
-        return [int(token) for token in self._words.all([text])[0]]
+        limit = min(ref.settings.max_length or MAX_PROMPT, positions)
+        if limit <= len(before) + shared:
+            raise ModelError(f"ProX model {ref.path}: the prompt fills all {limit} tokens; raise max_length")
+        tokenizer.padding_side = "right"
+        self._batcher = Batcher(tokenizer, limit, around=(before, keep[:shared]))
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`."""
-        ids, lengths = self._words.first([text.strip() for text in documents.texts], self._room)
-        texts = np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
-        prompts = [np.concatenate([self._before, text, self._after]) for text in texts]
-        sizes = np.array([len(prompt) for prompt in prompts], np.int64)
-        scores = np.zeros(len(prompts), dtype=np.float32)
-        for rows, width in plan_batches(sizes, self._budget, self._limit):
-            padded = np.zeros((len(rows), width), np.int64)
-            for place, row in enumerate(rows):
-                padded[place, : sizes[row]] = prompts[row]
-            scores[rows] = self._forward(torch.from_numpy(padded), torch.from_numpy(sizes[rows]))
-        return plain_scores(scores)
+        return plain_scores(self._scored([text.strip() for text in documents.texts]))
 
     @torch.inference_mode()
-    def _forward(self, ids: torch.Tensor, sizes: torch.Tensor) -> np.ndarray:
-        """float32 [rows] of input_ids [rows, width], padded on the right, and their true sizes [rows]."""
-        device = self._model.device
-        mask = (torch.arange(ids.shape[1])[None, :] < sizes[:, None]).long()
-        with self._lock:
-            body = self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
-            last = body.last_hidden_state[torch.arange(len(ids)), sizes.to(device) - 1]  # [rows, hidden]
-            choices = torch.tensor(self._choices, device=device)
-            logits = self._model.get_output_embeddings()(last).index_select(1, choices).float()
-        return torch.softmax(logits, dim=1)[:, 0].cpu().numpy()
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        body = self._model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
+        last = body.last_hidden_state[torch.arange(len(ids)), mask.sum(dim=1) - 1]  # [rows, hidden]
+        choices = torch.tensor(self._choices, device=ids.device)
+        logits = self._model.get_output_embeddings()(last).index_select(1, choices).float()
+        return torch.softmax(logits, dim=1)[:, 0]
