@@ -254,10 +254,9 @@ def _laid(joint: SummedCoverage, rows: AtomRows, level: np.ndarray) -> tuple[Row
 
 def _resting(limits: Limits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The last three of the `Columns` of documents with these limits."""
-    count = len(limits.weights)
-    codes = np.stack([np.zeros(count), *(kind.codes + 1 for kind in limits.kinds)], axis=1).astype(np.int32)
-    coefficients = np.stack([limits.weights, *(kind.coefficients for kind in limits.kinds)], axis=1)
-    return np.zeros(count, np.int64), codes, coefficients
+    codes, coefficients = limits.by_document
+    codes = np.pad(codes + 1, ((0, 0), (1, 0)))
+    return np.zeros(len(codes), np.int64), codes, np.column_stack([limits.weights, coefficients])
 
 
 def _soft_sums(

@@ -14,6 +14,7 @@ A selection that misses any of these is never a result.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -162,16 +163,30 @@ class Limits:
             )
         return found
 
+    # -- by document, of every kind
+
+    @property
+    def by_document(self) -> LimitKind:
+        """(N, kinds) int32 and float64: of which limits each document is part, and what it adds to their sums."""
+        codes, coefficients = np.zeros((2, len(self.weights), len(self.kinds)))
+        for column, kind in enumerate(self.kinds):
+            codes[:, column], coefficients[:, column] = kind
+        return LimitKind(codes.astype(np.int32), coefficients)
+
+    @property
+    def charges(self) -> np.ndarray:
+        """(N, kinds) coefficients per unit of the budget, each limit's scaled to a mean of one."""
+        codes, coefficients = self.by_document
+        return coefficients / self.weights[:, None] / self.scale[codes]
+
     # -- as linear inequalities: floor ≤ rows · mass ≤ ceiling, mass what each document takes of the budget
 
     @cached_property
     def rows(self) -> csr_array:
-        """(R, N) coefficients per unit of the budget, each limit's scaled to a mean of one."""
-        documents = np.arange(len(self.weights))
-        codes = np.concatenate([each.codes for each in self.kinds])
-        values = np.concatenate([each.coefficients / self.weights / self.scale[each.codes] for each in self.kinds])
-        where = codes, np.tile(documents, len(self.kinds))
-        return csr_array((values, where), shape=(len(self.names), len(documents)))
+        """(R, N) the `charges` of each limit."""
+        (codes, _), charges = self.by_document, self.charges
+        documents = np.repeat(np.arange(len(codes)), len(self.kinds))
+        return csr_array((charges.ravel(), (codes.ravel(), documents)), shape=(len(self.names), len(codes)))
 
     @cached_property
     def floor(self) -> np.ndarray:
@@ -324,14 +339,9 @@ def add_census(one: Census, other: Census) -> Census:
     """The census of the documents of both."""
     tokens, place = np.unique(np.concatenate([one.tokens, other.tokens]), return_inverse=True)
     counts = np.bincount(place, np.concatenate([one.counts, other.counts])).astype(np.int64)
-    groups = {
-        column: {
-            value: one.groups[column].get(value, 0.0) + other.groups[column].get(value, 0.0)
-            for value in one.groups[column].keys() | other.groups[column].keys()
-        }
-        for column in one.groups
-    }
-    return Census(tokens, counts, groups)
+    return Census(
+        tokens, counts, {name: Counter(own) + Counter(other.groups[name]) for name, own in one.groups.items()}
+    )
 
 
 def idle_quotas(settings: ResolvedSelect, groups: Mapping[str, Any]) -> list[str]:
@@ -448,12 +458,7 @@ class RunningSums(NamedTuple):
 def running_sums(limits: Limits, selected: np.ndarray, index: np.ndarray | None = None) -> RunningSums:
     """The sums of this mask (N,) bool, for a search among the documents `index` (None: all)."""
     part = limits if index is None else limits.at(index)
-    codes, coefficients = np.zeros((2, len(part.weights), len(part.kinds)))
-    for column, kind in enumerate(part.kinds):
-        codes[:, column], coefficients[:, column] = kind
-    return RunningSums(
-        part.weights, codes.astype(np.int32), coefficients, limits.spent(selected).sums, part.low, part.high
-    )
+    return RunningSums(part.weights, *part.by_document, limits.spent(selected).sums, part.low, part.high)
 
 
 @compiled
