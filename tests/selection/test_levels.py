@@ -30,8 +30,8 @@ def test_no_dual_prices_are_lower_and_the_limits_hold(link, scale, in_tokens, le
     for seed in range(3):
         given, price = limits(seed, in_tokens, length)
         levels = Levels(given)
-        found = levels.solve_quickly(scale * price, link)
-        assert found is not None
+        found = levels.solve(scale * price, link, sure=False)
+        assert found.found
         rows = np.vstack([np.ones(len(price)), given.rows.toarray()])
         low, high = np.append(given.size, given.floor), np.append(given.size, given.ceiling)
 

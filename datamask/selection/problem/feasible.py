@@ -96,10 +96,9 @@ class Feasible:
         middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
         for near in NEAR:
             step = near * deviation
-            found = self.answers.solve_quickly((price - middle) / step, CLIPPED, sure=near == NEAR[-1])
-            if found is not None:
+            found = self.answers.solve((price - middle) / step, CLIPPED, sure=near == NEAR[-1])
+            if found.found:
                 break
-        assert found is not None
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
         return found.p, LimitPrices(level, lower, multipliers)

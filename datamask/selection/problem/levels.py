@@ -113,6 +113,7 @@ class DualSolution(NamedTuple):
     lower: torch.Tensor  # (N,) level + A·multipliers
     p: torch.Tensor  # (N,)
     value: float  # the dual's value
+    found: bool  # False where Newton's steps failed and the solve was not `sure`
 
 
 class Levels:
@@ -125,14 +126,12 @@ class Levels:
         self.limits, self.size = limits, limits.size
         self.weights = torch.from_numpy(limits.weights)
         self.total = float(self.weights.sum())
-        codes, charges = np.zeros((2, len(limits.weights), len(limits.kinds)))
+        (codes, _), charges = limits.by_document, limits.charges
         # Units of the level and the multipliers, in which the trust region is measured: one moves no score by more than
         # 1. A bound on length charges a document of a token a million times what it charges one of a million.
         self.unit = np.ones(1 + len(limits.names))
-        for column, (code, coefficients) in enumerate(limits.kinds):
-            codes[:, column], charges[:, column] = code, coefficients / limits.weights / limits.scale[code]
-            np.minimum.at(self.unit, 1 + code, 1 / np.maximum(np.abs(charges[:, column]), 1e-300))
-        self.documents = limits.weights, codes.astype(np.int32), charges
+        np.minimum.at(self.unit, 1 + codes, 1 / np.maximum(np.abs(charges), 1e-300))
+        self.documents = limits.weights, codes, charges
         self.multipliers = np.zeros(len(limits.names))  # this and the next two are the next solve's start
         self.level = 0.0
         self.bands: tuple[np.ndarray, np.ndarray] | None = None
@@ -184,27 +183,19 @@ class Levels:
         x = upper - lower
         return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
-    def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE) -> DualSolution:
+    def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE, sure: bool = True) -> DualSolution:
         """The levels at which p = link(z − rate · lower) spends the budget within the limits, or where no step helps
-        any more, comes nearest to that. rate: (N,); empty: 1."""
-        return self.solve_quickly(z, link, rate, sure=True)  # type: ignore[return-value]
-
-    def solve_quickly(
-        self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE, sure: bool = False
-    ) -> DualSolution | None:
-        """As `solve`, but None where limits of several kinds are solved together and Newton's steps fail (unless
-        `sure`)."""
-        scores = Scores(z.numpy(), rate, link)
+        any more and the solve is `sure`, comes nearest to that. rate: (N,); empty: 1."""
+        scores, done = Scores(z.numpy(), rate, link), True
         if self.limits.one_column:
-            self.level, self.multipliers = self._column(self.limits.kinds[0].codes, scores)
+            x = np.append(*self._column(self.limits.kinds[0].codes, scores))
         else:
             x, done = self.solve_jointly(scores, np.append(self.level, self.multipliers))
-            if not (done or sure):
-                return None
+        if done or sure:
             self.level, self.multipliers = float(x[0]), x[1:]
-        value, _, _, p = self.look(scores, np.append(self.level, self.multipliers))
-        lower = self.level + torch.from_numpy(self.limits.charge(self.multipliers))
-        return DualSolution(self.level, self.multipliers.copy(), lower, torch.from_numpy(p), value)
+        value, _, _, p = self.look(scores, x)
+        lower = float(x[0]) + torch.from_numpy(self.limits.charge(x[1:]))
+        return DualSolution(float(x[0]), x[1:].copy(), lower, torch.from_numpy(p), value, done or sure)
 
     def look(self, scores: Scores, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """The dual's value at x (1 + R,), the use of the budget and of each limit there (1 + R,), the dual's Hessian,

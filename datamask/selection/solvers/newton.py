@@ -216,14 +216,11 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         def columns(index: torch.Tensor) -> torch.Tensor:
             return levels.columns(index.cpu(), multipliers)
 
-        gram, cross = None, None
+        gram, cross = 0, 0
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             part = columns(index)
-            weighted = part * share[index].cpu()[:, None]
-            rows = self.rows.rows(index).cpu().double()
-            more = weighted.T @ part, weighted.T @ rows
-            gram, cross = more if gram is None or cross is None else (gram + more[0], cross + more[1])
-        assert gram is not None and cross is not None
+            weighted = (part * share[index].cpu()[:, None]).T
+            gram, cross = gram + weighted @ part, cross + weighted @ self.rows.rows(index).cpu().double()
         found = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ cross
         return found.float().to(self.rows.z.device), columns
 
