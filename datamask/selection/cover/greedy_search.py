@@ -13,6 +13,7 @@ the limits at the end.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,7 @@ from datamask.selection.cover import compiled
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.metrics.coverage import SummedCoverage, curve_value
 from datamask.selection.problem.feasible import fill_in_order, repair_selection
-from datamask.selection.problem.limits import NOTHING, Limits, RunningSums, allowed, book_row, running_sums
+from datamask.selection.problem.limits import NOTHING, Limits, allowed, book_row, running_sums
 from datamask.shares import share_part, tell_share
 
 CANDIDATES = 1024  # to enter in a round
@@ -38,22 +39,6 @@ RENEWED = 2000  # swaps after which gains are computed anew, or as many as docum
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
 WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
 ROOM = 0.002  # how far the search may be off a token budget, as a share of it
-
-
-@dataclass(eq=False)
-class Books:
-    """What a mask spends."""
-
-    spent: float  # beyond the budget
-    room: float  # how far off it a mask may be
-    sums: RunningSums
-
-    @classmethod
-    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
-        """The books of this mask (N,) bool."""
-        spent = float(limits.weights[selected].sum()) - limits.size
-        room = 0.0 if limits.counted else max(ROOM * limits.size, float(np.median(limits.weights)))
-        return cls(spent, room, running_sums(limits, selected))
 
 
 @dataclass(frozen=True)
@@ -103,15 +88,15 @@ def improve(
     def reached(mask: np.ndarray) -> float:
         return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
 
-    def mended(selected: np.ndarray, books: Books) -> np.ndarray:
+    def mended(search: Search) -> np.ndarray:
         """The mask (N,) brought within the budget, and if need be the limits."""
-        mask = _mended(joint, compiled.Documents(mass, linear, selected), limits, books)
+        mask = search.within_budget(linear)
         broken = bool(limits and limits.violations(mask))
         if not broken and (limits.counted or not limits):
             return mask
-        gain = _gains(joint, compiled.Documents(mass, charged, selected)) / limits.weights
+        gain = search.gains(linear=charged) / limits.weights
         try:
-            repaired = repair_selection(limits, gain, selected)
+            repaired = repair_selection(limits, gain, search.documents.selected)
         except InputError:  # branch and bound ended before it found one: another of the masks is taken
             return mask
         return repaired if broken or reached(repaired) > reached(mask) else mask
@@ -122,14 +107,14 @@ def improve(
                 selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
             else:
                 selected = sharpen(joint, mass, charged, p, above, limits, optimum.multipliers, effort.search)
-        selected = mended(selected, Books.of(limits, selected))
+        selected = mended(Search(joint, limits, compiled.Documents(mass, value, selected)))
         found.append(selected.copy())
-    books, documents = Books.of(limits, selected), compiled.Documents(mass, value, selected)
+    search = Search(joint, limits, compiled.Documents(mass, value, selected))
     if effort.search and above is None:
         with share_part(0, 0.25):
-            _rounds(joint, documents, books, scale, rounds)
-        found.append(mended(selected, books))
-        gain = _gains(joint, documents)
+            search.rounds(scale, rounds)
+        found.append(mended(search))
+        gain = search.gains()
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
         unit = scale / count
@@ -137,10 +122,10 @@ def improve(
         schedule = compiled.Schedule(pairs, max(RENEWED, count), WARM * unit, COOL * unit)
         compiled.seeded(effort.seed)
         with share_part(0.25, 0.9):
-            _anneal(joint, documents, near, gain, books, schedule)
+            search.anneal(near, gain, schedule)
     with share_part(0.9 if effort.search else 0, 1):
-        _rounds(joint, documents, books, scale, rounds)
-    found.append(mended(selected, books))
+        search.rounds(scale, rounds)
+    found.append(mended(search))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
 
     return max(within, key=reached)
@@ -159,85 +144,89 @@ def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, siz
     return np.concatenate([ranking[:taken], np.flatnonzero(rest)])
 
 
-def _rounds(joint: SummedCoverage, documents: compiled.Documents, books: Books, scale: float, rounds: int) -> None:
-    """Changes what is selected, in place."""
-    selected = documents.selected
-    gain = np.empty(len(selected))
-    near = np.zeros(0, np.int64)
-    for number in range(rounds):
-        tell_share(1 - 0.75**number)  # rounds end when they gain nothing, mostly long before the last
-        inside = np.flatnonzero(selected)
-        whole = number % EVERY == 0
-        outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
-        joint.rows.gains(_mixture(joint, documents), documents, np.concatenate([inside, outside]), gain)
-        order = inside[np.argsort(gain[inside], kind="stable")]
-        if whole:  # documents that leave are looked at too
-            near = np.sort(np.concatenate([inside, outside[np.argsort(-gain[outside], kind="stable")[:SCREENED]]]))
-        best = outside[np.argsort(-gain[outside], kind="stable")[:CANDIDATES]]
-        budget, mixture = (books.spent, books.room, 1e-9 * scale), _mixture(joint, documents)
-        gained, swaps, books.spent = compiled.sweep_swaps(
-            joint.rows.arrays, mixture, documents, order, best, gain[best], budget, books.sums
-        )
-        if not swaps or gained < LEAST * scale:
-            break
+class Search:
+    """A mask whose documents are swapped, in place, and what it spends."""
 
+    def __init__(self, joint: SummedCoverage, limits: Limits, documents: compiled.Documents) -> None:
+        self.joint, self.limits, self.documents = joint, limits, documents
+        self.sums = running_sums(limits, documents.selected)
+        self.spent = float(limits.weights[documents.selected].sum()) - limits.size  # beyond the budget
+        # how far off it a mask may be
+        self.room = 0.0 if limits.counted else max(ROOM * limits.size, float(np.median(limits.weights)))
 
-def _anneal(
-    joint: SummedCoverage,
-    documents: compiled.Documents,
-    near: np.ndarray,
-    gain: np.ndarray,
-    books: Books,
-    schedule: compiled.Schedule,
-) -> None:
-    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
-    mixture, inside, outside = _mixture(joint, documents), np.flatnonzero(documents.selected), near
-    done, turns, swaps = 0, 0, schedule.renewed
-    while done < schedule.draws and turns < compiled.PATIENCE * schedule.draws:
-        tell_share(done / schedule.draws)
-        if swaps >= schedule.renewed:
-            joint.rows.gains(mixture, documents, np.concatenate([inside, outside]), gain)
-            outside = outside[np.argsort(-gain[outside], kind="stable")]
-        sides, progress, budget = (inside, outside, gain), (done, turns), (books.spent, books.room)
-        done, turns, swaps, books.spent = compiled.anneal(
-            joint.rows.arrays, mixture, documents, sides, progress, schedule, budget, books.sums
-        )
+    @property
+    def mixture(self) -> compiled.Mixture:
+        """The mixture at the present mask."""
+        joint, documents = self.joint, self.documents
+        return compiled.Mixture(joint.t, joint.levels(documents.mass * documents.selected), joint.curves)
 
+    def gains(self, which: np.ndarray | slice = slice(None), linear: np.ndarray | None = None) -> np.ndarray:
+        """The marginal values of these documents (row numbers), of all by default. linear: (N,) the linear part of
+        these, if it is another."""
+        documents = self.documents if linear is None else self.documents._replace(linear=linear)
+        rows, found = np.arange(len(documents.selected))[which], np.empty(len(documents.selected))
+        self.joint.rows.gains(self.mixture, documents, rows, found)
+        return found[rows]
 
-def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits, books: Books) -> np.ndarray:
-    """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
-    greatest added that still fit."""
-    selected, weights = documents.selected.copy(), limits.weights
-    if limits.counted and not books.spent:
-        return selected
-    documents, spent = documents._replace(selected=selected), books.spent
-    sums = books.sums._replace(sums=books.sums.sums.copy())
-    for entering in (False, True):
-        which = np.flatnonzero(selected != entering)
-        if spent + weights[which].min(initial=np.inf) > 1e-9 if entering else spent <= 1e-9:
-            continue
-        gain = _gains(joint, documents, which) / weights[which]
-        for row in which[np.argsort(-gain if entering else gain, kind="stable")]:
-            if not entering and spent <= 1e-9:
+    def rounds(self, scale: float, rounds: int) -> None:
+        """Compares the selected documents with the best of the others, so many times at most."""
+        selected = self.documents.selected
+        gain = np.empty(len(selected))
+        near = np.zeros(0, np.int64)
+        for number in range(rounds):
+            tell_share(1 - 0.75**number)  # rounds end when they gain nothing, mostly long before the last
+            inside = np.flatnonzero(selected)
+            whole = number % EVERY == 0
+            outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
+            self.joint.rows.gains(self.mixture, self.documents, np.concatenate([inside, outside]), gain)
+            order = inside[np.argsort(gain[inside], kind="stable")]
+            if whole:  # documents that leave are looked at too
+                near = np.sort(np.concatenate([inside, outside[np.argsort(-gain[outside], kind="stable")[:SCREENED]]]))
+            best = outside[np.argsort(-gain[outside], kind="stable")[:CANDIDATES]]
+            budget = self.spent, self.room, 1e-9 * scale
+            gained, swaps, self.spent = compiled.sweep_swaps(
+                self.joint.rows.arrays, self.mixture, self.documents, order, best, gain[best], budget, self.sums
+            )
+            if not swaps or gained < LEAST * scale:
                 break
-            if entering and spent + weights[row] > 1e-9:
+
+    def anneal(self, near: np.ndarray, gain: np.ndarray, schedule: compiled.Schedule) -> None:
+        """Random swaps with the documents `near`; gains (N,) are computed anew now and then."""
+        rows, mixture, outside = self.joint.rows, self.mixture, near
+        inside, done, turns, swaps = np.flatnonzero(self.documents.selected), 0, 0, schedule.renewed
+        while done < schedule.draws and turns < compiled.PATIENCE * schedule.draws:
+            tell_share(done / schedule.draws)
+            if swaps >= schedule.renewed:
+                rows.gains(mixture, self.documents, np.concatenate([inside, outside]), gain)
+                outside = outside[np.argsort(-gain[outside], kind="stable")]
+            sides, progress, budget = (inside, outside, gain), (done, turns), (self.spent, self.room)
+            done, turns, swaps, self.spent = compiled.anneal(
+                rows.arrays, mixture, self.documents, sides, progress, schedule, budget, self.sums
+            )
+
+    def within_budget(self, linear: np.ndarray) -> np.ndarray:
+        """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
+        greatest added that still fit. linear: (N,) the linear part of these."""
+        selected, weights = self.documents.selected.copy(), self.limits.weights
+        if self.limits.counted and not self.spent:
+            return selected
+        found = copy(self)
+        found.documents = self.documents._replace(linear=linear, selected=selected)
+        found.sums = self.sums._replace(sums=self.sums.sums.copy())
+        for entering in (False, True):
+            which = np.flatnonzero(selected != entering)
+            least = weights[which].min(initial=np.inf)
+            if found.spent + least > 1e-9 if entering else found.spent <= 1e-9:
                 continue
-            if allowed(*((-1, row) if entering else (row, -1)), spent, np.inf, sums):
-                selected[row] = entering
-                sign = 1.0 if entering else -1.0
-                spent += sign * weights[row]
-                book_row(row, sign, sums)
-    return selected
-
-
-def _gains(joint: SummedCoverage, documents: compiled.Documents, which: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """The marginal values of these documents (row numbers), of all by default."""
-    rows = np.arange(len(documents.selected))[which]
-    found = np.empty(len(documents.selected))
-    joint.rows.gains(_mixture(joint, documents), documents, rows, found)
-    return found[rows]
-
-
-def _mixture(joint: SummedCoverage, documents: compiled.Documents) -> compiled.Mixture:
-    """The mixture at this mask."""
-    return compiled.Mixture(joint.t, joint.levels(documents.mass * documents.selected), joint.curves)
+            gain = found.gains(which) / weights[which]
+            for row in which[np.argsort(-gain if entering else gain, kind="stable")]:
+                if not entering and found.spent <= 1e-9:
+                    break
+                if entering and found.spent + weights[row] > 1e-9:
+                    continue
+                if allowed(*((-1, row) if entering else (row, -1)), found.spent, np.inf, found.sums):
+                    selected[row] = entering
+                    sign = 1.0 if entering else -1.0
+                    found.spent += sign * weights[row]
+                    book_row(row, sign, found.sums)
+        return selected
