@@ -34,12 +34,10 @@ def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:
     """SemDeDup's M (n,): the greatest cosine of each row (n, d) with an earlier one; 0 for the first."""
     unit = torch.nn.functional.normalize(rows.float(), dim=1)
     found = torch.zeros(len(unit))
-    places = torch.arange(len(unit), device=unit.device)
     for start in range(0, len(unit), block):
         part = unit[start : start + block]
         similarity = part @ unit[: start + len(part)].T
-        earlier = places[: similarity.shape[1]] < places[start : start + len(part)][:, None]
-        found[start : start + len(part)] = similarity.masked_fill(~earlier, 0).amax(dim=1).cpu()
+        found[start : start + len(part)] = similarity.tril(start - 1).amax(dim=1).cpu()  # with earlier ones alone
     return found
 
 

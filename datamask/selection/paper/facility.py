@@ -256,10 +256,10 @@ class GraphCoverage:
 
     def __init__(self, index: torch.Tensor, similarity: torch.Tensor, floor: torch.Tensor) -> None:
         count, width = index.shape
-        self.count = count
+        self.count, self.near, self.cosines = count, index, similarity.double()  # (N, m) as `nearest` has them
         self.point = torch.arange(count).repeat_interleave(width)  # (E,) the document covered
         self.candidate = index.reshape(-1)  # (E,) the candidate that covers it
-        self.similarity = similarity.reshape(-1).double()
+        self.similarity = self.cosines.reshape(-1)
         self.floor = floor.double()
         order = torch.argsort(self.candidate, stable=True)
         self.by_candidate = self.point[order].numpy(), self.similarity[order].numpy()
@@ -326,8 +326,7 @@ class GraphCoverage:
         missing. At a mask this is the sum of `covered`. `excess` of the levels is a supergradient; a level is the
         cosine of the last neighbour that counts.
         """
-        width = len(self.point) // self.count
-        mass, similarity = p[self.candidate].reshape(self.count, width), self.similarity.reshape(self.count, width)
+        mass, similarity = p[self.near], self.cosines
         filled = mass.cumsum(dim=1)
         taken = torch.minimum(mass, (1 - (filled - mass)).clamp(min=0))
         value = (taken * similarity).sum(dim=1) + (1 - taken.sum(dim=1)) * self.floor
@@ -365,18 +364,16 @@ class GraphCoverage:
 
     def _swaps(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
         """(out, into) row numbers: swaps that each raise f, the best first, with no document in two of them."""
-        width = len(self.point) // self.count
-        chosen = selected[self.candidate].reshape(self.count, width)
+        chosen = selected[self.near]
         rank = chosen.cumsum(dim=1)
         first, second = ((rank == place) & chosen for place in (1, 2))
-        similarity = self.similarity.reshape(self.count, width)
 
         def picked(where: torch.Tensor) -> torch.Tensor:
-            return torch.maximum(torch.where(where, similarity, -torch.inf).amax(dim=1), self.floor)
+            return torch.maximum(torch.where(where, self.cosines, -torch.inf).amax(dim=1), self.floor)
 
         best, next_best = picked(first), picked(second)
         where = first.int().argmax(dim=1)[:, None]
-        owner = self.candidate.reshape(self.count, width).gather(1, where)[:, 0]
+        owner = self.near.gather(1, where)[:, 0]
         owner = torch.where(first.any(dim=1), owner, -1)
         loss = gain.clone()
         loss.index_add_(0, owner.clamp(min=0), rate * torch.where(owner >= 0, best - next_best, 0.0))

@@ -286,27 +286,17 @@ def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = N
     similarity: (P, n). Each point's candidates are sorted by falling similarity; the answer for a mask is the first one
     that it selects.
     """
-    points, n = similarity.shape
-    result = torch.empty(len(masks), points, device=similarity.device)
-    looks = min(n, 64)
-    values, order = similarity.topk(looks, dim=1)
+    values, order = similarity.topk(min(similarity.shape[1], 64), dim=1)
     chosen = masks.bool().T.contiguous()  # (n, G): a candidate's column in one read
-    open_points = torch.ones(points, len(masks), dtype=torch.bool, device=similarity.device)
-    best = result.T  # (P, G)
-    best.fill_(-torch.inf)
-    for look in range(looks):
-        hit = open_points & chosen[order[:, look]]
-        best.copy_(torch.where(hit, values[:, look, None], best))
-        open_points &= ~hit
-        if floor is not None:
-            open_points &= (values[:, look] > floor)[:, None]
-        if look % 8 == 7 and not open_points.any():
-            break
-    left = open_points.any(0).nonzero()[:, 0]
-    for rollout in left.tolist():  # a point with no selected document among its nearest
-        rows = open_points[:, rollout].nonzero()[:, 0]
+    best = torch.full((len(similarity), len(masks)), -torch.inf, device=similarity.device)
+    for look in reversed(range(values.shape[1])):  # the nearest one is written last
+        best = torch.where(chosen[order[:, look]], values[:, look, None], best)
+    missing = best.isinf() if floor is None else best.isinf() & (values[:, -1] > floor)[:, None]
+    for rollout in missing.any(0).nonzero()[:, 0].tolist():  # a point with no selected document among its nearest
+        rows = missing[:, rollout].nonzero()[:, 0]
         best[rows, rollout] = similarity[rows][:, chosen[:, rollout]].amax(1)
-    return result if floor is None else torch.maximum(result, floor)
+    best = best.T.contiguous()
+    return best if floor is None else torch.maximum(best, floor)
 
 
 class BlackBoxReward(SelectionContext):
