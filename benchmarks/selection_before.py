@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", default=[20_000])
     parser.add_argument("--only", nargs="+", choices=[*KINDS], default=[*KINDS])
     given = parser.parse_args()
-    from datamask.selection.cover.target import read_target
+    from datamask.selection.cover.counting import read_target
 
     texts = list(read_target([given.target]).texts)
     versions = [Version(given.before.resolve()), Version(Path(__file__).resolve().parents[1])]

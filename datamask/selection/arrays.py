@@ -23,11 +23,11 @@ from datamask.devices import pick_device
 from datamask.errors import ConfigError, DatamaskError, InputError, some
 from datamask.keywords import ArrayKeywords
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover.target import read_words
+from datamask.selection.cover.counting import read_words
 from datamask.selection.problem.limits import idle_quotas
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Draft, Problem, Selection
-from datamask.selection.solvers import Report, solver_for
+from datamask.selection.solvers import Report, check_solver, solver_class
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -101,7 +101,8 @@ def solve_problem(problem: Problem, progress: Report | None = None) -> Selection
     started = time.perf_counter()
     name = problem.settings.solver
     with extensions.named_in_errors(None if name in extensions.BUILT_IN["solver"] else f"solver {name}"):
-        draft = solver_for(problem).solve(problem, progress or (lambda record: None))
+        check_solver(problem.settings)
+        draft = solver_class(name)().solve(problem, progress or (lambda record: None))
     for part in ("selected", "probability"):
         answer = getattr(draft, part) if isinstance(draft, Draft) else draft
         tensor = isinstance(draft, Draft) and isinstance(answer, torch.Tensor)

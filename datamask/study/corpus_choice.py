@@ -18,8 +18,7 @@ import numpy.typing as npt
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import select
-from datamask.selection.cover.counting import reads_words
-from datamask.selection.cover.target import read_target
+from datamask.selection.cover.counting import read_target, reads_words
 from datamask.study.embedded import Embedded
 from datamask.study.targets import Target
 

@@ -19,11 +19,10 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.cover.counting import reads_words
-from datamask.selection.cover.target import read_words
+from datamask.selection.cover.counting import read_words, reads_words
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, Selection
-from datamask.selection.solvers import solver_for
+from datamask.selection.solvers import check_solver
 from datamask.study import over_runs
 from datamask.study.corpus_choice import texts_of
 from datamask.study.embedded import Embedded
@@ -84,7 +83,7 @@ def sweep_lambdas(
     started = time.perf_counter()
     corpus, pool = _with_words(corpus, settings)
     problem = make_problem(pool, settings)
-    solver_for(problem)  # refuses what it cannot hold before anything is computed
+    check_solver(settings)  # refuses what it cannot hold before anything is computed
     solved = []
     for lamb in grid:
         solved.append(solve_problem(problem.at(lamb)))

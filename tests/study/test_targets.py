@@ -12,7 +12,7 @@ import pytest
 from datamask.config import load_config
 from datamask.errors import InputError
 from datamask.filter.leaks import items_of
-from datamask.selection.cover.target import read_target
+from datamask.selection.cover.counting import read_target
 from datamask.study import Item, Target, read_targets
 from datamask.study.overlap import without_overlap
 

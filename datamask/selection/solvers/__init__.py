@@ -10,7 +10,7 @@
     problem: datamask.selection.problem.problem.Problem: pool, settings, unit, size, weights, limits, objective
     progress: called with one history record ({"step": …, "objective": …}) as the solver goes
 
-A solver is never called with what it does not declare: `solver_for` refuses it, and names those that can (as skglm's
+A solver is never called with what it does not declare: `check_solver` refuses it, and names those that can (as skglm's
 solvers do by `_datafit_required_attr`). `solve` needs neither to evaluate its answer nor to check it: `datamask.select`
 does both, for all solvers alike.
 """
@@ -57,15 +57,6 @@ def solver_class(name: str) -> type[Solver]:
         if not hasattr(found, declared):
             setattr(found, declared, getattr(Solver, declared))
     return found
-
-
-def solver_for(problem: Problem) -> Solver:
-    """The solver of `settings.solver`, ready to solve this problem.
-
-    :raises ConfigError: see `check_solver`.
-    """
-    check_solver(problem.settings)
-    return solver_class(problem.settings.solver)()
 
 
 def check_solver(settings: ResolvedSelect) -> None:
