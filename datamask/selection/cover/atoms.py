@@ -138,38 +138,36 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
     if "target" in parts and pool.target is None:
         raise ConfigError("coverage of a target needs one; set select.target to files, or pass target texts")
     hashes = row_hashes(pool.features, settings.seed)
-    anchors = np.zeros((0, pool.dimensions), np.float32)
-    blocks = []
-    if "embedding" in parts:
-        anchors = pool.rows(least_hashes(hashes, how.anchors), _reads(pool)).cpu().numpy()
-        blocks.append(kernel(pool, anchors, how.temperature))
-        anchors = anchors.astype(np.float32)
-    if of_words:
-        blocks += word_rows(settings, pool.ngrams, weights, _exactness(pool))
-    rows = reduce(beside, blocks)
+    first = least_hashes(hashes, how.anchors if "embedding" in parts else 0)
+    anchors = pool.rows(first, _reads(pool)).cpu().numpy()
+    rows, bend = lay_atoms(settings, weights, pool, anchors, pool.ngrams if of_words else None, _exactness(pool))
     words = rows.state(weights)[len(anchors) :] if of_words else np.zeros(0)
     if weighs_documents(settings):
         judged = pool.quality[least_hashes(hashes, JUDGED)]
         by = word_worth(pool.quality, pool.quality_weights, quality_ranges(judged))
         words = counted_words(words, rows.state(weights * by)[len(anchors) :])
     targets = targets_of(settings, len(anchors), words, pool.target)
-    bend = bend_column(settings, rows.width, blocks[-1].width)
-    kept[key] = Atoms(rows, targets, bend, anchors, rows.state(weights / weights.sum()))
+    kept[key] = Atoms(rows, targets, bend, anchors.astype(np.float32), rows.state(weights / weights.sum()))
     return kept[key]
 
 
-def word_rows(
-    settings: ResolvedSelect, counts: csr_array, weights: np.ndarray, dtype: type = np.float32
-) -> list[AtomRows]:
-    """The blocks of these documents' n-grams (N, J). weights: (N,)."""
+def lay_atoms(
+    settings: ResolvedSelect,
+    weights: np.ndarray,  # (N,)
+    pool: Pool | None,  # of the documents; None where there are no anchors
+    anchors: np.ndarray,  # (a, d) unit rows
+    counts: csr_array | None,  # (N, J) of the documents' n-grams, if words are covered
+    dtype: type = np.float32,  # of the numbers of words
+) -> tuple[AtomRows, int]:
+    """The rows of these documents, and the first column that saturates."""
+    blocks = [kernel(pool, anchors, settings.coverage.temperature)] if pool is not None and len(anchors) else []
     saturated = saturates(settings)
-    blocks = [] if saturated and "target" not in parts_of(settings) else [shares(counts, dtype)]
-    return [*blocks, hit_rows(counts, weights, dtype)] if saturated else blocks
-
-
-def bend_column(settings: ResolvedSelect, width: int, last: int) -> int:
-    """The first column that saturates, of so many, where the last block has `last` of them."""
-    return width - last if saturates(settings) else width
+    if counts is not None and not (saturated and "target" not in parts_of(settings)):
+        blocks.append(shares(counts, dtype))
+    if counts is not None and saturated:
+        blocks.append(hit_rows(counts, weights, dtype))
+    rows = reduce(beside, blocks)
+    return rows, rows.width - blocks[-1].width if saturated else rows.width
 
 
 def parts_of(settings: ResolvedSelect) -> list[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from datamask.devices import pick_device
 from datamask.maps import Handed, mapped, write_array
 from datamask.selection import groups
 from datamask.selection.cover import atoms
-from datamask.selection.cover.counting import target_of
+from datamask.selection.cover.counting import reads_words, target_of
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
@@ -42,6 +41,7 @@ JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as 
 SAMPLE_ROOM = 1 << 24  # numbers in the rows of a sample, at most
 FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
 GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for a hundred short rounds
+NO_ANCHORS = np.zeros((0, 0), np.float32)
 RANDOM_SETS = 8  # random selections drawn for a term's zero
 BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
 UNDECIDED = ACCURACY / 2  # tolerance of the undecided alone, so that solves of them come within `ACCURACY` of the bound
@@ -56,7 +56,7 @@ def can_cover(settings: ResolvedSelect) -> bool:
 def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     """How many numbers all rows of atoms hold. words: each document's distinct n-grams, summed over all documents."""
     embedded = "coverage-embedding" in settings.metrics
-    return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * atoms.NEAREST * documents
+    return words * reads_words(settings) + embedded * atoms.NEAREST * documents
 
 
 # ---------------------------------------------------------------- what a worker does with a group
@@ -94,15 +94,13 @@ def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
     the states (S, J) of random selections and what these spend (S,).
     """
-    settings = state.settings
-    blocks: list[atoms.AtomRows] = []
+    settings, pool, anchors = state.settings, None, NO_ANCHORS
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
-        blocks.append(atoms.kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
+        [anchors] = state.anchors.read("rows")
     weights = groups.weights_of(settings, group.shard)
-    if settings.metrics.keys() != {"coverage-embedding"}:
-        blocks += atoms.word_rows(settings, group.shard.ngrams(), weights)
-    rows = reduce(atoms.beside, blocks)
+    counts = group.shard.ngrams() if reads_words(settings) else None
+    rows, bend = atoms.lay_atoms(settings, weights, pool, anchors, counts)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
     by = np.zeros(0)
@@ -117,7 +115,7 @@ def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
         "worth": by,
         "random": np.stack([rows.state(weights * chosen) for chosen in drawn]),
         "spent": drawn @ weights,
-        "bend": np.array(atoms.bend_column(settings, rows.width, blocks[-1].width)),
+        "bend": np.array(bend),
     }
 
 
@@ -269,7 +267,7 @@ class CoverRounds(Rounds):
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
         self.sketched = self.maps(sample_group, self.state, self.groups, self.rows)
-        anchors = np.zeros((0, 0), np.float32)
+        anchors = NO_ANCHORS
         if "coverage-embedding" in self.settings.metrics:
             anchors = self._of_least("rows", self.settings.coverage.anchors)
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
