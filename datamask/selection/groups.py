@@ -24,7 +24,7 @@ from datamask.selection.budget_cuts import Blocks, BudgetCut, Filling, ascending
 from datamask.selection.driver import Iteration
 from datamask.selection.problem.limits import Census, Limits, Spent, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of, quality_names
-from datamask.selection.problem.problem import Certificate, Term, scaled_quality
+from datamask.selection.problem.problem import Certificate, Evaluation, Term, constant_of, scaled_quality, scales_of
 
 if TYPE_CHECKING:
     from datamask.selection.candidates import CandidateGroup
@@ -335,8 +335,8 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     @property
     def constant(self) -> float:
-        """−Σ scale·zero over all terms, which the sums over documents lack."""
-        return -sum(term.scale * term.zero for term in (*self.terms, *self.diversity))
+        """As `Objective.constant`."""
+        return constant_of((*self.terms, *self.diversity))
 
     def note(self, step: Mapping[str, float]) -> None:
         """As `PoolDriver.note`."""
@@ -432,21 +432,19 @@ class GroupDriver(Iteration[ShardedSelection]):
             selected += int(own.sum())
             numbers = {"probability": probability.astype(np.float32), "price": price.astype(np.float32)}
             decided.append(hand_on(self.folder, f"decided-{group.number}", selected=own, **numbers))
-        raw = {term.name: float(sums[term.column]) / self.size for term in self.terms} | {**statistics}
+        raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
         terms = (*self.terms, *self.diversity)
-        objective = self.constant + sum(term.scale * raw[term.name] for term in terms)
+        found = Evaluation.of(terms, raw | {**statistics})
         facts = {
             "solver": self.settings.solver,
             "documents": self.count,
             "selected": selected,
-            "objective": objective,
-            "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
-            "statistics": raw,
-            "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
+            **vars(found),
+            "scales": scales_of(terms),
             "upper_bound": certificate.bound,
-            "gap": certificate.gap(objective),
+            "gap": certificate.gap(found.objective),
             "relaxed": certificate.relaxed,
-            "integrality": certificate.integrality(objective),
+            "integrality": certificate.integrality(found.objective),
             "history": self.history,
             **more,
         }

@@ -19,7 +19,7 @@ own best selection scores 1: λ then means the same on every corpus. Uncalibrate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -76,6 +76,22 @@ class Evaluation:
     terms: Mapping[str, float]  # calibrated
     statistics: Mapping[str, float]  # raw values
 
+    @classmethod
+    def of(cls, terms: Sequence[Term], raw: Mapping[str, float]) -> Evaluation:
+        """Of the raw values of these terms, by name, and of other statistics among them."""
+        objective = constant_of(terms) + sum(term.scale * raw[term.name] for term in terms)
+        return cls(objective, {term.name: term.calibrated(raw[term.name]) for term in terms}, raw)
+
+
+def constant_of(terms: Iterable[Term]) -> float:
+    """−Σ scale·zero, which sums over documents lack."""
+    return -sum(term.scale * term.zero for term in terms)
+
+
+def scales_of(terms: Iterable[Term]) -> dict[str, dict[str, float]]:
+    """Each term's zero and scale, by name: f = Σ scale · (raw − zero)."""
+    return {term.name: {"zero": term.zero, "scale": term.scale} for term in terms}
+
 
 @dataclass(frozen=True, eq=False)
 class Objective:
@@ -89,12 +105,16 @@ class Objective:
     quality: tuple[Term, ...]
     diversity: tuple[Term, ...]
     linear: torch.Tensor
-    constant: float  # −Σ scale·zero over all terms
 
     @property
     def terms(self) -> tuple[Term, ...]:
         """All terms, quality first."""
         return self.quality + self.diversity
+
+    @cached_property
+    def constant(self) -> float:
+        """−Σ scale·zero over all terms."""
+        return constant_of(self.terms)
 
     @property
     def margin(self) -> float:
@@ -103,8 +123,8 @@ class Objective:
 
     @property
     def scales(self) -> dict[str, dict[str, float]]:
-        """Each term's zero and scale, by name: f = Σ scale · (raw − zero)."""
-        return {term.name: {"zero": term.zero, "scale": term.scale} for term in self.terms}
+        """As `scales_of`."""
+        return scales_of(self.terms)
 
     def values(self, masks: torch.Tensor) -> torch.Tensor:
         """f of each mask: (G, N) bool or 0/1 -> (G,) float64."""
@@ -128,10 +148,7 @@ class Objective:
             raw[term.name] = float(term.metric.value(mask[None].to(problem.pool.device))[0])
             if hasattr(term.metric, "exact"):
                 exact[f"{term.name}_exact"] = float(term.metric.exact(mask.to(problem.pool.device)))
-        objective = self.constant + sum(term.scale * raw[term.name] for term in self.terms)
-        return Evaluation(
-            objective, {term.name: term.calibrated(raw[term.name]) for term in self.terms}, {**raw, **exact}
-        )
+        return Evaluation.of(self.terms, {**raw, **exact})
 
 
 def weigh_terms(
@@ -189,9 +206,7 @@ class Problem:
     def objective(self) -> Objective:
         """The objective to maximise."""
         quality, diversity = weigh_terms(self.settings, self.pool.quality_weights, *self.calibrate(self))
-        constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
-        linear = torch.from_numpy(scaled_quality(quality, self.pool.quality))
-        return Objective(self, quality, diversity, linear, constant)
+        return Objective(self, quality, diversity, torch.from_numpy(scaled_quality(quality, self.pool.quality)))
 
     @cached_property
     def sample(self) -> np.ndarray:
