@@ -198,7 +198,7 @@ class Accelerated(Iteration[AscentResult]):
         self.states = self.problem.states(self.p)
         self.value = self.problem.value(self.p, self.states)
         self.last_p, self.last_states, self.pace = self.p, self.states, 1.0
-        self.best: AscentResult | None = None
+        self.best = AscentResult(self.p, self.states, -np.inf, self.p, self.bound, 0.0)  # of a value below any
         self.look()
 
     def look(self) -> None:
@@ -215,7 +215,7 @@ class Accelerated(Iteration[AscentResult]):
         self.here = problem.value(self.y, at)
         self.price = problem.price(at)
         self.bound = min(self.bound, problem.bound(self.y, self.here, self.price))
-        if self.best is None or self.value >= self.best.value:
+        if self.value >= self.best.value:
             self.best = AscentResult(self.p, self.states, self.value, self.price, self.bound, self.length or 0.0)
         self.best.bound = self.bound
         self.missing.append(self.bound - self.value)
@@ -239,18 +239,15 @@ class Accelerated(Iteration[AscentResult]):
             self.pace = 1.0
         self.last_p, self.last_states = self.p, self.states
         self.p, self.states, self.value = target, ends, reached
-        assert self.best is not None
         self.best.step, self.length = length, length * GROW
         self.look()
 
     def terminate(self) -> bool:
-        assert self.best is not None
         looked = self.enough is not None and self.done % SCREEN == SCREEN - 1
         return self.missing[-1] <= self.tolerance or bool(looked and self.enough and self.enough(self.best))
 
     def postprocess(self) -> AscentResult:
         """The best point, with the least bound."""
-        assert self.best is not None
         self.best.steps = self.done
         return self.best
 

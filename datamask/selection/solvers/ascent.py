@@ -63,8 +63,8 @@ class Spectral(Iteration[Ascent]):
     def init(self) -> None:
         self.moments = self.quadratic.moments(self.p)
         self.value = self.quadratic.value(self.p, self.moments)
-        self.best: Ascent | None = None
         self.bound, self.at = float("inf"), self.moments
+        self.best = Ascent(self.p, self.moments, -self.bound, self.p, self.bound, self.moments)  # of a value below any
         self.values: deque[float] = deque(maxlen=MEMORY)
         self.previous: tuple[torch.Tensor, torch.Tensor] | None = None
         self.look()
@@ -76,7 +76,7 @@ class Spectral(Iteration[Ascent]):
         here, self.response = quadratic.bound(moments, price)
         if here < self.bound:
             self.bound, self.at = here, moments
-        if self.best is None or value > self.best.value:
+        if value > self.best.value:
             self.best = Ascent(p, moments, value, price, self.bound, self.at)
         self.values.append(value)
         self.best.bound, self.best.bound_moments = self.bound, self.at
@@ -137,12 +137,10 @@ class Spectral(Iteration[Ascent]):
         return 1.0 / max(float(self.price.std(correction=0)), 1e-30) if self.length is None else self.length
 
     def terminate(self) -> bool:
-        assert self.best is not None
         return self.best.near(self.quadratic, self.tolerance)
 
     def postprocess(self) -> Ascent:
         """The best iterate, with the least bound."""
-        assert self.best is not None
         self.best.step = self.length
         return self.best
 
