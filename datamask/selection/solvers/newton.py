@@ -216,7 +216,7 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         def columns(index: torch.Tensor) -> torch.Tensor:
             return levels.columns(index.cpu(), multipliers)
 
-        gram, cross = 0, 0
+        gram, cross = torch.zeros(2, dtype=torch.float64)  # to which the blocks are added
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             part = columns(index)
             weighted = (part * share[index].cpu()[:, None]).T
