@@ -26,6 +26,7 @@ SHARE = 0.1  # of a group: below it no filter's take is worth a warning at the t
 PASSED_OVER = 4.0  # times less of a group than of the rest is chosen
 JUNKIER = 1.5  # times the candidates' share of a junk signal
 UNLIKE_PAIRS = 0.1  # of the pairs drawn, that may share little
+ALIKE = 0.99  # mean cosine of two documents' vectors, from which their encoder tells documents hardly apart
 ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonferroni's bound)
 NOTHING = 0.05  # the same, for groups of which nothing is chosen
 SHOWN = 20  # rows of a table; the rest is summed
@@ -316,6 +317,23 @@ def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
     return [_warning("pairs", cause, text, number=number, documents=documents)]
 
 
+def vector_warnings(pool: Mapping[str, Any], encoder: str) -> Rows:
+    """A warning where the pool's vectors are all but one, as of an encoder that did not learn or always fails.
+
+    :param pool: the row of the report's table of arms.
+    """
+    cosine = pool.get("mean_cosine") or 0.0
+    if pool["documents"] < LEAST or cosine < ALIKE:
+        return []
+    text = (
+        f"The encoder {encoder} hardly tells documents apart: the vectors of two have a mean cosine of {cosine:.3f}, so "
+        "what reads vectors (topics, metrics other than coverage of words) chooses by chance."
+    )
+    remedy = "choose another encoder.model, or compute the vectors again"
+    told = _warning("vectors", "encoder", text, documents=pool["documents"])
+    return [told | {"remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}]
+
+
 def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]) -> Rows:
     """A warning where select.quotas has a maximum for values that no document has, as an error of typing makes it."""
     quotas = [quota for quota in settings["select"]["quotas"] if quota["column"] == column]
@@ -330,9 +348,9 @@ def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]
 
 
 def in_order(warnings: Rows) -> Rows:
-    """Quotas of nothing, filters that take most, groups that lose, pairs that are none, junk, groups passed over; then
-    by size."""
-    kinds = ("quota", "filter", "loss", "pairs", "junk", "selection")
+    """Quotas of nothing, vectors that are one, filters that take most, groups that lose, pairs that are none, junk,
+    groups passed over; then by size."""
+    kinds = ("quota", "vectors", "filter", "loss", "pairs", "junk", "selection")
     return sorted(
         warnings,
         key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), by_column(w["column"] or ""), w["cause"]),

@@ -260,3 +260,13 @@ def test_pairs_that_share_little_are_warned_about():
     assert near["look"][1] == "near_duplicate"
     assert losses.pair_warnings({"documents": 5, "checked": {"pairs": 200, "unlike": 22}}) == []
     assert losses.pair_warnings({"documents": 0, "groups": 0}) == []
+
+
+def test_vectors_that_are_all_but_one_are_warned_about():
+    (warning,) = losses.vector_warnings({"documents": 300, "mean_cosine": 0.9999}, "minilm")
+    assert "The encoder minilm hardly tells documents apart" in warning["text"] and "1.000" in warning["text"]
+    assert "encoder.model" in warning["remedy"]
+    assert losses.in_order([warning]) == [warning]
+    assert losses.vector_warnings({"documents": 300, "mean_cosine": 0.9}, "e5") == []  # as of anisotropic encoders
+    assert losses.vector_warnings({"documents": 5, "mean_cosine": 1.0}, "minilm") == []
+    assert losses.vector_warnings({"documents": 300}, "none") == []  # no vectors were made
