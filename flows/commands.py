@@ -25,6 +25,7 @@ from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
 from datamask.libraries import begin_drawing
 from datamask.options import ConfigOption, JsonOption, SetOption, prints_aside
+from datamask.release.publication import running
 from datamask.release.release_folder import find_release
 from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
@@ -107,6 +108,8 @@ def curate(
     check_footers(files, chosen)
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
+    with running(output):  # a folder that cannot be written to is refused before a server is waited for
+        pass
 
     if plain and not storage.is_remote(output) and not storage.exists(f"{output}/releases"):
         begin_drawing()  # at once; beside Prefect's server a second core has no time for it yet
