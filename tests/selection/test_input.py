@@ -156,3 +156,11 @@ def test_cuda_asked_for_and_absent(features, quality):
     with pytest.raises(ConfigError, match="unknown device"):
         select(features, quality, device="gpu")
     assert select(features, quality, device="auto").selected.sum() == 4
+
+
+def test_a_selection_is_shown_in_one_line():
+    features, quality = np.eye(60, 8, dtype=np.float32) + 0.1, np.linspace(0, 1, 60)
+    found = select(features, quality, select_ratio=0.1, algorithm="Pair_simi")
+    assert repr(found).startswith("Selection(relaxation: 6 of 60 documents, objective ")
+    assert found.upper_bound is not None and f"of at most {found.upper_bound:.4f}" in repr(found)
+    assert "of at most" not in repr(select(features, quality, select_ratio=0.1, solver="top-quality"))

@@ -291,6 +291,12 @@ class Selection(Evaluation):
     history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
     repeat: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        """One line, as a notebook shows it; the arrays are fields."""
+        bound = "" if self.upper_bound is None else f" of at most {self.upper_bound:.4f}"
+        chosen = f"{np.count_nonzero(self.selected):,} of {len(self.selected):,} documents"
+        return f"Selection({self.solver}: {chosen}, objective {self.objective:.4f}{bound})"
+
     @property
     def indices(self) -> np.ndarray:
         """Row numbers of the selected documents, ascending."""
