@@ -100,7 +100,7 @@ STAGES = {
             "shard",
             "corpus",
             ("plan",),
-            version=2,
+            version=3,
             settings=_READING,
             run="datamask.corpus.convert:convert_shard",
             together=True,

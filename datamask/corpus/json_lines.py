@@ -143,7 +143,9 @@ def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
         return None, "undecodable_line"
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):
+    except RecursionError:  # from a depth on that differs between versions of Python
+        return None, "nested_too_deep"
+    except ValueError:
         return None, "joined_objects" if _joined(text) else "broken_json"
     try:
         to_json(value).encode("utf-8")

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -299,9 +300,8 @@ def remote_model(files: dict[str, bytes]) -> str:
     """A folder in a store of this test's own."""
     import fsspec
 
-    url = f"memory://models/{id(files)}"
+    url = f"memory://models/{uuid4().hex}"
     for name, content in files.items():
-        fsspec.filesystem("memory").store.pop(f"/models/{id(files)}/{name}", None)
         with fsspec.open(f"{url}/{name}", "wb") as file:
             file.write(content)
     return url
