@@ -326,8 +326,8 @@ def vector_warnings(pool: Mapping[str, Any], encoder: str) -> Rows:
     if pool["documents"] < LEAST or cosine < ALIKE:
         return []
     text = (
-        f"The encoder {encoder} hardly tells documents apart: the vectors of two have a mean cosine of {cosine:.3f}, so "
-        "what reads vectors (topics, metrics other than coverage of words) chooses by chance."
+        f"The encoder {encoder} hardly tells documents apart: the vectors of two have a mean cosine of {cosine:.3f}, "
+        "so what reads vectors (topics, metrics other than coverage of words) chooses by chance."
     )
     remedy = "choose another encoder.model, or compute the vectors again"
     told = _warning("vectors", "encoder", text, documents=pool["documents"])
