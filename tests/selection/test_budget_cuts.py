@@ -95,6 +95,13 @@ LIMITED = [
 ]
 
 
+def test_a_census_of_groups_keeps_values_of_documents_without_tokens():
+    settings = resolve(Select(select_ratio=None, budget_tokens=20, quotas=[{"column": "domain", "maximum": {"a": 1}}]))
+    tokens, domain = np.array([0.0, 10, 30, 0]), np.array(["empty", "a", "b", "empty"])
+    parts = [take_census(settings, tokens[part], {"domain": domain[part]}) for part in (slice(2), slice(2, 4))]
+    assert add_census(*parts).groups == take_census(settings, tokens, {"domain": domain}).groups
+
+
 @pytest.mark.parametrize("limits", LIMITED)
 @pytest.mark.parametrize("budget", [{"budget_documents": 60}, {"budget_tokens": 2000}])
 def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):

@@ -339,9 +339,10 @@ def add_census(one: Census, other: Census) -> Census:
     """The census of the documents of both."""
     tokens, place = np.unique(np.concatenate([one.tokens, other.tokens]), return_inverse=True)
     counts = np.bincount(place, np.concatenate([one.counts, other.counts])).astype(np.int64)
-    return Census(
-        tokens, counts, {name: Counter(own) + Counter(other.groups[name]) for name, own in one.groups.items()}
-    )
+    groups = {name: Counter(own) for name, own in one.groups.items()}
+    for name, sums in groups.items():
+        sums.update(other.groups[name])  # adds, and keeps a value of documents without tokens, which + drops
+    return Census(tokens, counts, groups)
 
 
 def idle_quotas(settings: ResolvedSelect, groups: Mapping[str, Any]) -> list[str]:
