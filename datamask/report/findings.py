@@ -197,8 +197,8 @@ def find_findings(
         tell_share(0.4)
         beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
         duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
-        warnings += losses.vector_warnings(table[0], config.encoder.model)
-        warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
+        warnings += [*losses.junk_warnings(signals), *losses.pair_warnings(duplicates)]
+        warnings = losses.in_order([*warnings, *losses.vector_warnings(table[0], config.encoder.model)])
         tell_share(0.5)
         found = Findings(
             name=config.release.name,

@@ -31,6 +31,7 @@ ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonfe
 NOTHING = 0.05  # the same, for groups of which nothing is chosen
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
+LOOK_AT_CHOSEN = ["--filter", "selected", "--sample", "20"]  # for `datamask explain`
 TYPED = 200  # characters of a group's value that a command is shown with
 
 ORDER = ("language", "source", "label", "domain", "dump")  # of tables and warnings; then the others, then lengths
@@ -295,7 +296,7 @@ def junk_warnings(rows: Rows) -> Rows:
     text = f"What is chosen holds more of a junk signal than what it was chosen from: {named}{more}."
     told = _warning("junk", worse[0]["rule"] or worse[0]["signal"], text, documents=worse[0]["documents"])
     remedy = "raise select.lamb, give a scorer that sees it more weight, or filter by it"
-    return [told | {"number": len(worse), "remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}]
+    return [told | {"number": len(worse), "remedy": remedy, "look": LOOK_AT_CHOSEN}]
 
 
 def _amount(row: Mapping[str, Any], which: str) -> str:
@@ -331,7 +332,7 @@ def vector_warnings(pool: Mapping[str, Any], encoder: str) -> Rows:
     )
     remedy = "choose another encoder.model, or compute the vectors again"
     told = _warning("vectors", "encoder", text, documents=pool["documents"])
-    return [told | {"remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}]
+    return [told | {"remedy": remedy, "look": LOOK_AT_CHOSEN}]
 
 
 def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]) -> Rows:
@@ -343,7 +344,7 @@ def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]
     there = [excerpt(value, 60) for value in groups.values]
     text = f"No document has {column} {some(absent, NAMED)}, so a maximum of select.quotas bounds nothing"
     remedy = f"values that documents have: {some(there, SHOWN)}"
-    told = {"column": column, "remedy": remedy, "look": ["--filter", "selected", "--sample", "20"]}
+    told = {"column": column, "remedy": remedy, "look": LOOK_AT_CHOSEN}
     return [_warning("quota", "quotas", text + (nearest(absent[0], there) or "."), **told)]
 
 

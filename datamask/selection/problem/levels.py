@@ -126,7 +126,7 @@ class Levels:
         self.limits, self.size = limits, limits.size
         self.weights = torch.from_numpy(limits.weights)
         self.total = float(self.weights.sum())
-        (codes, _), charges = limits.by_document, limits.charges
+        codes, charges = limits.charges
         # Units of the level and the multipliers, in which the trust region is measured: one moves no score by more than
         # 1. A bound on length charges a document of a token a million times what it charges one of a million.
         self.unit = np.ones(1 + len(limits.names))

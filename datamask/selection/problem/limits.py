@@ -174,17 +174,17 @@ class Limits:
         return LimitKind(codes.astype(np.int32), coefficients)
 
     @property
-    def charges(self) -> np.ndarray:
-        """(N, kinds) coefficients per unit of the budget, each limit's scaled to a mean of one."""
+    def charges(self) -> LimitKind:
+        """As `by_document`, with coefficients per unit of the budget, each limit's scaled to a mean of one."""
         codes, coefficients = self.by_document
-        return coefficients / self.weights[:, None] / self.scale[codes]
+        return LimitKind(codes, coefficients / self.weights[:, None] / self.scale[codes])
 
     # -- as linear inequalities: floor ≤ rows · mass ≤ ceiling, mass what each document takes of the budget
 
     @cached_property
     def rows(self) -> csr_array:
         """(R, N) the `charges` of each limit."""
-        (codes, _), charges = self.by_document, self.charges
+        codes, charges = self.charges
         documents = np.repeat(np.arange(len(codes)), len(self.kinds))
         return csr_array((charges.ravel(), (codes.ravel(), documents)), shape=(len(self.names), len(codes)))
 

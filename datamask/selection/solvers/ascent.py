@@ -64,7 +64,7 @@ class Spectral(Iteration[Ascent]):
         self.moments = self.quadratic.moments(self.p)
         self.value = self.quadratic.value(self.p, self.moments)
         self.bound, self.at = float("inf"), self.moments
-        self.best = Ascent(self.p, self.moments, -self.bound, self.p, self.bound, self.moments)  # of a value below any
+        self.best = Ascent(self.p, self.moments, -torch.inf, self.p, self.bound, self.moments)  # of a value below any
         self.values: deque[float] = deque(maxlen=MEMORY)
         self.previous: tuple[torch.Tensor, torch.Tensor] | None = None
         self.look()
