@@ -26,7 +26,7 @@ from datamask.corpus.held_text import HeldText, holding
 from datamask.errors import MissingExtraError, StorageError, is_retryable
 from datamask.libraries import load_drawing, loaded, loading
 from datamask.pipeline import STAGES, Stage
-from datamask.progress import BOARD, Board
+from datamask.progress import BOARD, Board, EndedError, stop_if_ended
 from datamask.release.release_folder import Picture, ReleaseFolder
 from datamask.shares import hear_shares
 from datamask.stages import ShardFiles
@@ -64,10 +64,6 @@ class Pending(Protocol):
         ...
 
 
-class EndedError(Exception):
-    """The run has ended: nothing more is begun."""
-
-
 @dataclass
 class ShardTimes:
     """Seconds a shard took in each stage; `worked` are those whose file was not there."""
@@ -87,7 +83,6 @@ class Engine:
         self.board = BOARD.get() or Board()
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
-        self.ended = False
         self._waited: dict[str, float] = {}  # seconds of a stage in rounds that its items did not work, below 0 if more
         self._took: dict[tuple[str, str], float] = {}  # seconds of an item in the last round of a stage that did this
 
@@ -123,11 +118,12 @@ class Engine:
     def __enter__(self) -> Self:
         self._context = ExitStack()
         self._context.callback(BOARD.reset, BOARD.set(self.board))
+        self.board.ended = False
         self._context.enter_context(holding(HeldText.for_this_machine() if self.holds_text else None))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.ended = True
+        self.board.ended = True
         self._context.close()
 
     # ---------------------------------------------------------------- stages of one worker
@@ -166,7 +162,7 @@ class Engine:
         settings = self.config.run
         for attempt in range(settings.retries + 1):
             try:
-                with hear_shares(partial(self.board.reach, stage.name)):
+                with hear_shares(partial(self.board.reach, stage.name), stop_if_ended):
                     result = stage.call(maps=maps, config=self.config, **given)
                 break
             except Exception as error:
@@ -226,7 +222,7 @@ class Engine:
             try:
                 return finished.get(timeout=REFRESH)
             except Empty:
-                if self.ended:
+                if self.board.ended:
                     raise EndedError from None
                 self.update()
 
@@ -328,7 +324,7 @@ class Threads(Engine):
         self._libraries.__exit__(kind, error, at)
 
     def submit(self, work: Work) -> Pending:
-        if self.ended:
+        if self.board.ended:
             raise EndedError
         self.wait_for_libraries(work)
         return self._pool.submit(copy_context().run, self._tried, work)

@@ -86,12 +86,17 @@ class StageProgress:
         return ", ".join(parts)
 
 
+class EndedError(Exception):
+    """The run has ended: nothing more is begun, and what is under way stops at its next step."""
+
+
 class Board:
     """The stages by name, in the order they began. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self.stages: dict[str, StageProgress] = {}
         self.expected: Mapping[str, float] = {}  # seconds of each stage, the last time
+        self.ended = False  # the run is
         self._rows: dict[tuple[str, str], int] = {}  # of shards that are being worked on
         self._lock = threading.Lock()
 
@@ -176,6 +181,15 @@ class Board:
 
 
 BOARD: ContextVar[Board | None] = ContextVar("BOARD", default=None)
+
+
+def stop_if_ended() -> None:
+    """Called between the steps of what takes long; another process's hears of no end, and is ended itself.
+
+    :raises EndedError: the run has ended.
+    """
+    if (board := BOARD.get()) and board.ended:
+        raise EndedError
 
 
 def reporter(stage: str, shard: str) -> Callable[[int], None]:

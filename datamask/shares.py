@@ -23,6 +23,7 @@ from dataclasses import dataclass
 @dataclass
 class _Listener:
     show: Callable[[float], None]
+    each: Callable[[], None]
     share: float = 0.0  # shown so far
 
 
@@ -30,9 +31,9 @@ _PART: ContextVar[tuple[_Listener | None, float, float]] = ContextVar("_PART", d
 
 
 @contextlib.contextmanager
-def hear_shares(show: Callable[[float], None]) -> Iterator[None]:
-    """What the block's work tells goes to `show`."""
-    token = _PART.set((_Listener(show), 0.0, 1.0))
+def hear_shares(show: Callable[[float], None], each: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """What the block's work tells goes to `show`. each: called at each step that tells, and may end the work."""
+    token = _PART.set((_Listener(show, each), 0.0, 1.0))
     try:
         yield
     finally:
@@ -54,7 +55,10 @@ def share_part(first: float, last: float) -> Iterator[None]:
 def tell_share(share: float) -> None:
     """So much of the work, or of the part of it that goes on, is done; less than was told before is not heard."""
     listener, begin, end = _PART.get()
+    if listener is None:
+        return
+    listener.each()
     reached = begin + min(max(share, 0.0), 1.0) * (end - begin)
-    if listener is not None and reached > listener.share:
+    if reached > listener.share:
         listener.share = reached
         listener.show(reached)

@@ -32,8 +32,8 @@ from datamask.errors import (
 )
 from datamask.gpus import on_gpu
 from datamask.pipeline import Stage
-from datamask.progress import reporter
-from datamask.shares import hear_shares
+from datamask.progress import reporter, stop_if_ended
+from datamask.shares import hear_shares, tell_share
 from datamask.stages import ShardFiles
 from datamask.surroundings import machines_fault
 
@@ -142,12 +142,14 @@ class BatchWork(Work):
         :raises ShardsFailed: after the last shard, when some failed.
         :raises StorageError: nothing more can be written, or this machine stands in the way.
         :raises MissingExtraError: a package is not installed, which every shard needs.
+        :raises EndedError: the run has ended; what was done is kept.
         """
         done: list[ShardResult] = []
         failures: list[ShardFailure] = []
         cause: Exception | None = None
         with on_gpu([stage.name for stage in self.stages], self.config) as config:
             for files in self.batch:
+                stop_if_ended()
                 name = files.shard.name
                 try:
                     done.append(self._one(files, config))
@@ -285,7 +287,8 @@ class RoundWork(Work):
             state = replace(self.state, config=config)
             for item, rows in zip(self.items, self.rows, strict=True):
                 counted = Counted(report, rows)
-                with hear_shares(counted.to):
+                with hear_shares(counted.to, stop_if_ended):
+                    tell_share(0.0)
                     found.append(self.work(state, item))
                 counted.to(1.0)
         return Done(self.label, tuple(found), time.perf_counter() - began)

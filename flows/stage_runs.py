@@ -11,8 +11,9 @@ from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 
 from datamask.config import Config
-from datamask.engine import EndedError, Engine
+from datamask.engine import Engine
 from datamask.gpus import needs_gpu
+from datamask.progress import EndedError
 from datamask.release.release_folder import Picture, ReleaseFolder
 from datamask.report.warnings import sentence
 from datamask.run_numbers import as_markdown, shard_rows
@@ -45,7 +46,7 @@ class Stages(Engine):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.ended = True
+        self.board.ended = True
         self._runner.__exit__(kind, error, at)
         super().__exit__(kind, error, at)
         self._measured.__exit__(None, None, None)
@@ -55,7 +56,7 @@ class Stages(Engine):
             self.artifacts.update()
 
     def submit(self, work: Work) -> "TaskRun":
-        if self.ended:
+        if self.board.ended:
             raise EndedError
         self.wait_for_libraries(work)
         gpu = any(needs_gpu(stage.name, self.config) for stage in work.stages)

@@ -7,9 +7,10 @@ from typing import Any
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed
 
 from datamask.config import RunSettings
+from datamask.progress import EndedError
 from datamask.work import Work, can_retry
 from tasks.logs import tell_errors_plainly
 
@@ -24,7 +25,10 @@ tell_errors_plainly()
 @task(name="stage", task_run_name="{label}", **STAGE)
 def run_work(label: str, work: Work) -> Any:
     """What the work returns, as data of a state with its message: "Finished in state Completed()" says nothing."""
-    done = work()
+    try:
+        done = work()
+    except EndedError:
+        return Cancelled(message="its run had ended")
     return Completed(name="Cached" if done.cached else "Completed", message=done.message, data=done)
 
 

@@ -103,6 +103,23 @@ def slowly(maps, config):
     return [*first, *maps(_half, Told(config, ""), [2], rest=True)]
 
 
+def _endless(told, item):
+    GATE[0].reached[1].set()
+    for _ in range(3000):
+        tell_share(0.5)
+        time.sleep(0.01)
+    GATE[0].end.set()
+
+
+def endless(maps, config):
+    return maps(_endless, Told(config, ""), [0])
+
+
+def refuses():
+    assert GATE[0].reached[1].wait(30)
+    raise InputError("another stage failed")
+
+
 def refused(config, maps, calls, error):
     calls.append(1)
     raise error

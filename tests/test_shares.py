@@ -1,6 +1,7 @@
 """How much of a long item is done: what is told inside it, as whoever runs it hears it."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -53,3 +54,10 @@ def test_a_solve_tells_how_far_it_is():
         select(generator.standard_normal((300, 8)), generator.random(300), atoms=atoms, budget_documents=60)
     assert found == sorted(set(found)) and found[-1] == 1
     assert len(found) > 20 and all(after - before < 0.2 for before, after in zip([0, *found], found))
+
+
+@pytest.mark.parametrize("solver", ["relaxation", "policy-gradient", "greedy"])
+def test_a_solver_can_be_ended_between_its_steps(solver):
+    generator, left = np.random.default_rng(3), [0] * 5
+    with hear_shares(lambda share: None, left.pop), pytest.raises(IndexError):
+        select(generator.standard_normal((300, 8)), generator.random(300), solver=solver, budget_documents=60)

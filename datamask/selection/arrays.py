@@ -28,6 +28,7 @@ from datamask.selection.problem.limits import idle_quotas
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Draft, Problem, Selection
 from datamask.selection.solvers import Report, check_solver, solver_class
+from datamask.shares import tell_share
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -102,7 +103,7 @@ def solve_problem(problem: Problem, progress: Report | None = None) -> Selection
     name = problem.settings.solver
     with extensions.named_in_errors(None if name in extensions.BUILT_IN["solver"] else f"solver {name}"):
         check_solver(problem.settings)
-        draft = solver_class(name)().solve(problem, progress or (lambda record: None))
+        draft = solver_class(name)().solve(problem, progress or (lambda record: tell_share(0.0)))
     for part in ("selected", "probability"):
         answer = getattr(draft, part) if isinstance(draft, Draft) else draft
         tensor = isinstance(draft, Draft) and isinstance(answer, torch.Tensor)

@@ -2,6 +2,7 @@
 
 import os
 from contextvars import copy_context
+from threading import Timer
 
 import httpx
 import pytest
@@ -11,9 +12,10 @@ from prefect.settings import PREFECT_API_URL
 from datamask.config import Config, RunSettings
 from datamask.corpus.plan import Part, Shard
 from datamask.driver import Driver
-from datamask.engine import EndedError, Threads
+from datamask.engine import Threads
 from datamask.errors import InputError
 from datamask.pipeline import STAGES, Stage
+from datamask.progress import EndedError
 from datamask.stages import ShardFiles
 from datamask.work import batch_label
 from flows.stage_runs import Stages
@@ -219,9 +221,9 @@ def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
 
     def run(engine):
         held.append(engine)
-        engine.begin_batch([SLOW], shards(1), [{}])
+        engine.begin_batch([SLOW], shards(2), [{}])
         assert gate.reached[1].wait(30)
-        gate.end.set()
+        Timer(0.3, gate.end.set).start()
         raise InputError("another stage failed")
 
     with pytest.raises(InputError, match="another stage"):
@@ -229,6 +231,15 @@ def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
     with pytest.raises(EndedError):
         held[0].begin_batch([SLOW], shards(1), [{}])
     assert gate.begun == 1
+
+
+def test_a_solve_stops_at_its_next_step_when_its_run_ends(on, monkeypatch):
+    gate = Gate()
+    monkeypatch.setattr(stage_functions, "GATE", [gate])
+    solves, fails = stage("prices", "rounds", run="endless"), stage("quality", "one", run="refuses")
+    with pytest.raises(InputError, match="another stage"):
+        on(lambda engine: driven(engine, [solves, fails], 1))
+    assert gate.reached[1].is_set() and not gate.end.is_set()
 
 
 def test_a_stage_that_cannot_begin_is_an_error_and_no_silence(on):

@@ -40,6 +40,7 @@ from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import BLOCK_ROWS
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
+from datamask.shares import share_part, tell_share
 
 # -- Plackett–Luce: documents drawn one after another without replacement, each with probability ∝ exp(logit). The
 # Gumbel top-k trick (Kool et al., arXiv 1903.06059) draws all k at once.
@@ -381,7 +382,8 @@ class PolicyGradient(Solver):
         policy.selected[_best(policy.logits, blocks)] = True
         probability = torch.zeros(len(problem), device=device)
         for number, (block, k) in enumerate(blocks):
-            policy.learn(block, k, number)
+            with share_part(number / len(blocks), (number + 1) / len(blocks)):
+                policy.learn(block, k, number)
             probability[block] = inclusion(policy.logits[block], k)
         return Draft(policy.selected.cpu(), probability.cpu(), history=tuple(policy.history))
 
@@ -423,6 +425,7 @@ class Policy:
                 annealing_from = round((1 - ANNEALED) * epochs)
         for step in range(epochs):
             share = step / max(epochs - 1, 1)
+            tell_share(share)
             rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
             batch = block[torch.randperm(len(block), generator=self.generator, device=block.device)[:size]]
             if step == annealing_from:
