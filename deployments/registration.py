@@ -2,13 +2,14 @@
 
     PREFECT_API_URL=http://server:4200/api python deployments/registration.py      # safe to repeat
 
-RUNS is how many runs the pool starts at a time (1 where it is new), GPUS how many tasks may claim a GPU at a time (1).
-What was paused, or set active, in the UI stays so when deployments are made again; what changed in prefect.yaml wins.
-Prefect keeps a schedule that prefect.yaml has no more, or under another slug; one that is active is named.
+RUNS is how many runs the pool starts at a time, GPUS how many tasks may claim a GPU at a time: each 1 where it is new.
+What was changed in the UI (active or paused, hours, parameters) stays so when deployments are made again, and so do
+schedules that prefect.yaml does not have, or no more; those that are active are named. What changed there wins.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -23,7 +24,12 @@ from uuid import UUID
 
 from prefect.automations import Automation
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+from prefect.client.schemas.actions import (
+    DeploymentScheduleUpdate,
+    DeploymentUpdate,
+    WorkPoolCreate,
+    WorkPoolUpdate,
+)
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import EventTrigger, Posture
@@ -37,31 +43,31 @@ from ruamel.yaml.error import YAMLError
 ROOT = Path(__file__).resolve().parents[1]
 FILE = "deployments/prefect.yaml"
 POOL = "datamask"
-GPUS = int(os.environ.get("GPUS") or 1)
-RUNS = int(os.environ.get("RUNS") or 0)  # 0: as it is, or 1 for a new pool
+GPUS, RUNS = (int(os.environ.get(name) or 0) for name in ("GPUS", "RUNS"))  # 0: as it is, or 1 where there is none
 SILENCE = 90  # seconds without a heartbeat after which a run counts as lost
-SWITCHES = "datamask_switches"  # the variable that holds what prefect.yaml said of them when it was last deployed
+SAID = "datamask_switches"  # the variable that holds what prefect.yaml said of them when it was last deployed
 
 
 def register() -> None:
     """Creates on the server what runs need, unless it is there, and the deployments, which are made anew."""
     listed = _schedules()
     _create()
-    before, file_before = _switches(), json.loads(str(Variable.get(SWITCHES, default=None) or "{}"))
+    before, file_before = _settings(), json.loads(str(Variable.get(SAID, default=None) or "{}"))
     _prefect("--no-prompt", "deploy", "--all", "--prefect-file", FILE)
-    said = {name: switch.on for name, switch in _switches().items()}
-    for name, switch in _switches().items():
+    after = _settings()
+    said = {name: setting.digest for name, setting in after.items()}
+    for name, setting in after.items():
         by_hand = before.get(name)
-        if by_hand and file_before.get(name) == switch.on != by_hand.on:
-            run_coro_as_sync(switch.turn(by_hand.on))
-            print(f"{name} stays {'active' if by_hand.on else 'paused'}, as it was set in the UI")
-        elif name.startswith("schedule ") and name not in listed and switch.on:
+        if by_hand and file_before.get(name) == setting.digest != by_hand.digest:
+            run_coro_as_sync(setting.put(by_hand.value))
+            print(f"{name}: {by_hand}, as set in the UI")
+        elif name.startswith("schedule ") and name not in listed and setting.value:
             print(f"{name} is active, and {FILE} has none of that slug; if it shall not run, delete it in the UI")
-    Variable.set(SWITCHES, json.dumps(said), overwrite=True)
+    Variable.set(SAID, json.dumps(said), overwrite=True)
 
 
 def _schedules() -> set[str]:
-    """The schedules in prefect.yaml, as `_switches` names them. Of a file that is no YAML Prefect says only that it has
+    """The schedules in prefect.yaml, as `_settings` names them. Of a file that is no YAML Prefect says only that it has
     no entrypoint."""
     try:
         deployments = YAML(typ="safe").load((ROOT / FILE).read_text(encoding="utf-8"))["deployments"]
@@ -73,31 +79,53 @@ def _schedules() -> set[str]:
 
 
 @dataclass(frozen=True)
-class Switch:
-    """Something on the server that may be active or paused."""
+class Setting:
+    """Something on the server that the UI can change: whether it is active, or its hours or parameters."""
 
-    on: bool
-    turn: Callable[[bool], Coroutine[Any, Any, None]]
+    value: Any
+    put: Callable[[Any], Coroutine[Any, Any, None]]
+
+    def __str__(self) -> str:
+        return {True: "active", False: "paused"}[self.value] if isinstance(self.value, bool) else str(self.value)
+
+    @property
+    def digest(self) -> bool | str:
+        """Short, for a variable holds 5,000 characters."""
+        if isinstance(self.value, bool):
+            return self.value
+        return hashlib.sha256(json.dumps(self.value, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _switches() -> dict[str, Switch]:
-    """Every deployment of ours, its schedules and its triggers, by name."""
+def _settings() -> dict[str, Setting]:
+    """Of every deployment of ours, its schedules and its triggers, by name. Schedules without a slug are given one,
+    for Prefect would delete them."""
 
-    async def read() -> dict[str, Switch]:
-        found: dict[str, Switch] = {}
+    async def read() -> dict[str, Setting]:
+        found: dict[str, Setting] = {}
         async with get_client() as client:
             for deployment in await client.read_deployments():
                 if "datamask" not in deployment.tags:
                     continue
-                found[f"deployment {deployment.name}"] = Switch(not deployment.paused, partial(_pause, deployment.id))
+                name = f"deployment {deployment.name}"
+                found[name] = Setting(not deployment.paused, partial(_pause, deployment.id))
+                put = partial(_change, deployment.id)
+                found[f"parameters of {name}"] = Setting(deployment.parameters, put)
                 for schedule in deployment.schedules:
-                    name = f"schedule {schedule.slug or schedule.id} of {deployment.name}"
-                    found[name] = Switch(schedule.active, partial(_schedule, deployment.id, schedule.id))
+                    if not schedule.slug:
+                        schedule.slug = f"by-hand-{str(schedule.id)[:8]}"
+                        await client.update_deployment_schedule(deployment.id, schedule.id, slug=schedule.slug)
+                    name, put = (
+                        f"schedule {schedule.slug} of {deployment.name}",
+                        partial(_schedule, deployment.id, schedule.id),
+                    )
+                    found[name] = Setting(schedule.active, partial(put, "active"))
+                    found[f"time of {name}"] = Setting(
+                        schedule.schedule.model_dump(mode="json"), partial(put, "schedule")
+                    )
             for automation in await client.read_automations():
                 if automation.name.startswith("datamask"):
-                    found[f"automation {automation.name!r}"] = Switch(
-                        automation.enabled, partial(_automation, automation.id)
-                    )
+                    put = partial(_automation, automation.id)
+                    found[f"automation {automation.name!r}"] = Setting(automation.enabled, put)
         return found
 
     return run_coro_as_sync(read()) or {}
@@ -108,9 +136,15 @@ async def _pause(deployment: UUID, on: bool) -> None:
         await (client.resume_deployment if on else client.pause_deployment)(deployment)
 
 
-async def _schedule(deployment: UUID, schedule: UUID, on: bool) -> None:
+async def _change(deployment: UUID, parameters: dict[str, Any]) -> None:
     async with get_client() as client:
-        await client.update_deployment_schedule(deployment, schedule, active=on)
+        await client.update_deployment(deployment, DeploymentUpdate(parameters=parameters))
+
+
+async def _schedule(deployment: UUID, schedule: UUID, name: str, value: Any) -> None:
+    async with get_client() as client:
+        update = DeploymentScheduleUpdate.model_validate({name: value})
+        await client.update_deployment_schedule(deployment, schedule, **{name: getattr(update, name)})
 
 
 async def _automation(automation: UUID, on: bool) -> None:
@@ -130,7 +164,12 @@ def _create() -> None:
                     name=POOL, type="process", description="Runs flows on this machine", concurrency_limit=RUNS or 1
                 )
             )
-        client.create_concurrency_limit(tag="gpu", concurrency_limit=GPUS)  # replaces one that is there
+        try:
+            there = client.read_concurrency_limit_by_tag("gpu").concurrency_limit
+        except ObjectNotFound:
+            there = 0
+        if not there or GPUS not in (0, there):
+            client.create_concurrency_limit(tag="gpu", concurrency_limit=GPUS or 1)  # replaces one that is there
     Variable.set("datamask_home", str(ROOT), overwrite=True)
     automation = lost_runs()
     known = _automations().get(automation.name)

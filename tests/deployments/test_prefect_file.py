@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,11 +53,40 @@ def test_an_active_schedule_that_the_file_no_longer_has_is_named(registration, m
         "schedule early of refresh-nightly": True,
         "schedule x of y": 0,
     }
-    switches = {name: registration.Switch(bool(on), None) for name, on in names.items()}
-    monkeypatch.setattr(registration, "_switches", lambda: switches)
+    settings = {name: registration.Setting(bool(on), None) for name, on in names.items()}
+    monkeypatch.setattr(registration, "_settings", lambda: settings)
     registration.register()
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("schedule early of refresh-nightly is active, and deployments/prefect.yaml has none")
+
+
+NIGHTLY = "schedule nightly of refresh-nightly"
+EDITED = {NIGHTLY: True, f"time of {NIGHTLY}": {"cron": "15 2 * * *"}, "parameters of deployment curate": {"lamb": 0.9}}
+FILES = {NIGHTLY: False, f"time of {NIGHTLY}": {"cron": "0 3 * * *"}, "parameters of deployment curate": {"lamb": 0.6}}
+NEWER = {NIGHTLY: False, f"time of {NIGHTLY}": {"cron": "0 5 * * *"}, "parameters of deployment curate": {"lamb": 0.7}}
+
+
+@pytest.mark.parametrize(("deployed", "kept"), [(FILES, EDITED), (NEWER, {**NEWER, NIGHTLY: True})])
+def test_what_was_changed_in_the_ui_stays_unless_the_file_changed(registration, monkeypatch, capsys, deployed, kept):
+    server, variable = dict(FILES), {}
+
+    def settings():
+        async def put(name, value):
+            server[name] = value
+
+        return {name: registration.Setting(value, partial(put, name)) for name, value in server.items()}
+
+    monkeypatch.setattr(registration, "_settings", settings)
+    monkeypatch.setattr(registration.Variable, "get", lambda name, default: variable.get(name, default))
+    monkeypatch.setattr(registration.Variable, "set", lambda name, value, overwrite: variable.update({name: value}))
+    registration.register()
+    server.update(EDITED)
+    monkeypatch.setattr(registration, "_prefect", lambda *arguments: server.update(deployed))
+    registration.register()
+    assert server == kept
+    assert f"{NIGHTLY}: active, as set in the UI" in capsys.readouterr().out
+    registration.register()
+    assert server == kept
 
 
 def test_a_file_that_is_no_yaml_is_told_by_its_line(registration):
