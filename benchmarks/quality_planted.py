@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 
 UNSPACED = ("zh", "zh_TW", "ja", "th", "lo", "km", "my")
@@ -17,6 +18,7 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
     out."""
     vocabulary = [word for text in texts for word in pieces(text, language)]
     joint = "" if language in UNSPACED else " "
+    starts = [start for text in texts for start in re.split(r"(?<=[.!?።。])\s*", text) if len(start) > 20]
     letters = [char for text in texts for char in text if char.isalpha() and char == char.lower()]
 
     def shuffled(text: str) -> str:
@@ -54,6 +56,7 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
             items(generator, vocabulary, text[:1500], "{0} {year} ({number})") + f"\n{text[:3000]}"
         ),
         "menu in front": lambda text: items(generator, vocabulary, text[:1500], "{0} {1}") + f"\n{text[:3000]}",
+        "teasers": lambda text: "".join(f"{s[:70]}…\n" for s in generator.choices(starts, k=8 + len(text) // 70)),
     }
     return {
         kind: [(place, made) for place, text in enumerate(texts) if (made := change(text)) != text]

@@ -20,7 +20,7 @@ FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in 
 POINT = np.uint64(0x1FFFFF)
 LESS, AMPERSAND, PIPE = (ord(char) for char in "<&|")
 LEFT_QUOTES = (ord("«"), ord("‹"))
-COLON, SLASH, WORDSPACE = map(ord, ":/፡")
+COLON, SLASH, WORDSPACE, FULL_STOP, ELLIPSIS = map(ord, ":/፡.…")
 NOT_OF_LINKS = tuple(map(ord, '<>"{}|\\^`'))  # RFC 3986 has none of them in an address
 
 
@@ -44,7 +44,10 @@ class BatchWords:
         )
         self.hashes, self.heads, self.tails = hashes
         # Two of Ethiopic's word spaces end a sentence in 25 of 581 Amharic and Tigrinya pages of news; one is no mark.
-        self.closes |= (self.points[self.start] == WORDSPACE) & (self.end - self.start > 1)
+        mark, size = self.points[self.start], self.end - self.start
+        self.closes |= (mark == WORDSPACE) & (size > 1)
+        # An ellipsis cuts a text off, as in a list of teasers; in prose the next mark ends the sentence.
+        self.closes &= (mark != ELLIPSIS) & ((mark != FULL_STOP) | (size < 3))
         self.marks = marks[:angles].copy()  # places of "<" and "&"
         self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
 

@@ -272,6 +272,14 @@ def test_two_word_spaces_of_ethiopic_end_a_sentence() -> None:
     assert found == [True, True, False]
 
 
+@pytest.mark.parametrize("cut", ["...", "…", "[…]"])
+def test_an_ellipsis_ends_no_sentence(cut: str) -> None:
+    """A list of cut-off beginnings holds none, and in prose the sentence goes on."""
+    assert plain(f"{PROSE.split('.')[0]}{cut}\n" * 9)["sentences"] < plain(PROSE)["sentences"] == 1
+    assert plain(f"It was {cut} well, no sentence that ends here. {PROSE}")["sentences"] == 1
+    assert BatchWords(["It was late.. He left"]).closes.any()
+
+
 def test_who_states_a_language_of_few_documents_is_not_judged_as_one_that_is_like_it(model: pool.PoolModel) -> None:
     """By another name it is the same language; one of its own is compared by what needs no words."""
     generator = random.Random(12)

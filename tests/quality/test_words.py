@@ -66,7 +66,9 @@ def test_tokens(texts: list[str]) -> None:
             tokens[-1][1] = at + 1
     assert list(zip(words.start.tolist(), words.end.tolist(), strict=True)) == [tuple(token) for token in tokens]
     assert words.is_word.tolist() == [word[start] for start, _ in tokens]
+    cut = [joined[start] == "…" or joined[start:end] == "." * max(3, end - start) for start, end in tokens]
     clauses = [joined[start] in ";:；：؛—–" or kinds[start] & w.STOP != 0 for start, _ in tokens]
+    clauses = [ends and not off for ends, off in zip(clauses, cut, strict=True)]
     assert words.closes.tolist() == [ends and not word[start] for ends, (start, _) in zip(clauses, tokens, strict=True)]
     assert words.kinds.tolist() == [kinds[start] for start, _ in tokens]
     assert words.marks.tolist() == [at for at, char in enumerate(joined) if char in "<&"]
