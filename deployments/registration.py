@@ -195,7 +195,7 @@ def lost_runs() -> Automation:
             expect={"prefect.flow-run.heartbeat", *ends},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
             match_related=ResourceSpecification(
-                {"prefect.resource.role": ["flow"], "prefect.resource.name": ["curate", "refresh", "ablate"]}
+                {"prefect.resource.role": ["flow"], "prefect.resource.name": ["curate", "refresh", "ablate", "forget"]}
             ),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,

@@ -6,18 +6,33 @@ from typing import Any
 
 from prefect import Flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 
 
 def end_task_runs(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """A hook of flows, which their worker calls: nobody else can tell the end of the tasks that were under way."""
-    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
-    under_way = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
     kind = StateType.CRASHED if state.type == StateType.CRASHED else StateType.CANCELLED
+    _end(flow, {"id": {"any_": [flow_run.id]}}, kind, "it ended with its flow run")
+
+
+def end_lost_task_runs(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """A hook of flows that begin: a worker that was lost with its machine has not told the end of its tasks, neither of
+    an earlier try of this run nor of other runs of the flow, which the server's automation marked as crashed."""
+    runs = {"operator": "or_", "id": {"any_": [flow_run.id]}, "state": {"type": {"any_": ["CRASHED"]}}}
+    _end(flow, runs, StateType.CRASHED, "its machine was lost")
+
+
+def _end(flow: Flow[..., Any], runs: dict[str, Any], kind: StateType, message: str) -> None:
+    under_way = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
+    of_flow, of_runs = FlowFilter.model_validate({"name": {"any_": [flow.name]}}), FlowRunFilter.model_validate(runs)
     with get_client(sync_client=True) as client:
-        for run in client.read_task_runs(flow_run_filter=of_run, task_run_filter=under_way):
-            client.set_task_run_state(run.id, State(type=kind, message="it ended with its flow run"), force=True)
+        for run in client.read_task_runs(flow_filter=of_flow, flow_run_filter=of_runs, task_run_filter=under_way):
+            client.set_task_run_state(run.id, State(type=kind, message=message), force=True)
 
 
-ENDED: dict[str, Any] = {"on_cancellation": [end_task_runs], "on_crashed": [end_task_runs]}
+ENDED: dict[str, Any] = {
+    "on_running": [end_lost_task_runs],
+    "on_cancellation": [end_task_runs],
+    "on_crashed": [end_task_runs],
+}

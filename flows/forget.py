@@ -8,11 +8,12 @@ from datamask import storage
 from datamask.forgetting import forget_lists
 from datamask.release.publication import one_refresh, running
 from flows.curate import finished
+from flows.ended import ENDED
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
 
 
-@flow(name="forget", flow_run_name="forget {output}")
+@flow(name="forget", flow_run_name="forget {output}", **ENDED)
 def forget(
     output: str = "out/curated",
     urls: list[str] | None = None,

@@ -3,11 +3,13 @@
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
-from prefect.states import Completed, Pending, Running
+from prefect.states import Completed, Crashed, Pending, Running
 
+from datamask.progress import EndedError
 from flows.ablate import ablate
 from flows.curate import curate
-from flows.ended import end_task_runs
+from flows.ended import end_lost_task_runs, end_task_runs
+from flows.forget import forget
 from flows.refresh import refresh
 from tasks.stage import run_work
 
@@ -26,6 +28,27 @@ def test_what_was_under_way_ends_with_its_flow_run(prefect_server, ended, named)
     assert found == [named, named, "Completed", "Running"]
 
 
-@pytest.mark.parametrize("flow", [curate, refresh, ablate])
+def test_what_a_lost_machine_left_under_way_ends_when_the_flow_runs_next(prefect_server):
+    with get_client(sync_client=True) as client:
+        begun, lost, beside = (client.create_flow_run(ablate, state=state()) for state in (Running, Crashed, Running))
+        other = client.create_flow_run(refresh, state=Crashed())
+        made = [
+            client.create_task_run(run_work, of.id, dynamic_key="0", state=Running())
+            for of in (begun, lost, beside, other)
+        ]
+        end_lost_task_runs(ablate, begun, begun.state)
+        found = [client.read_task_run(each.id).state_name for each in made]
+    assert found == ["Crashed", "Crashed", "Running", "Running"]
+
+
+def test_work_that_stops_with_its_run_shows_as_cancelled():
+    def work():
+        raise EndedError
+
+    assert run_work.fn("label", work).name == "Cancelled"
+
+
+@pytest.mark.parametrize("flow", [curate, refresh, ablate, forget])
 def test_every_deployed_flow_says_so(flow):
     assert flow.on_cancellation_hooks == flow.on_crashed_hooks == [end_task_runs]
+    assert flow.on_running_hooks == [end_lost_task_runs]
