@@ -24,7 +24,6 @@ POOL = "datamask"
 HOME = Path(os.environ.setdefault("PREFECT_HOME", str(ROOT / ".prefect")))
 RECORD = "{}.pid"  # of a process that `up` started, in HOME: its number, when it began, and the server's port
 START_SECONDS = 300  # of a server that lives but does not answer yet; a busy machine takes over a minute
-HEARTBEAT = 30  # seconds; the least Prefect takes
 
 
 def _running(name: str) -> psutil.Process | None:
@@ -61,7 +60,6 @@ SETTINGS = {
     "PREFECT_UI_API_URL": f"{URL}/api",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT),
     "PYTHONPATH": str(ROOT),
 }
 AUTH = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or os.environ.get("PREFECT_API_AUTH_STRING")

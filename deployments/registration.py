@@ -183,8 +183,8 @@ def _create() -> None:
 def lost_runs() -> Automation:
     """Crashes a run whose process went silent, so that none stays in Running for ever (Prefect's zombie detection).
 
-    It counts from Running on, for a process may die before its first heartbeat, and for our flows alone: others may
-    have no heartbeat.
+    It counts from Running on, for a process may die before its first heartbeat, and for our flows alone, which beat
+    every 30 s wherever they run (flows/ended.py).
     """
     ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
     return Automation(

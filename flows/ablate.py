@@ -15,7 +15,7 @@ from datamask.study.ablation import ablate as compare_all
 from datamask.study.embedded import load_corpus
 from datamask.study.targets import read_targets
 from flows.artifacts import show_ablation
-from flows.ended import ENDED
+from flows.ended import ENDED, beating
 from flows.hints import for_this_reader, split_paths
 from tasks.stage import STAGE
 
@@ -38,7 +38,7 @@ def ablate(
         targets: Files of texts from outside the pool, on which the coder judges every arm; patterns too; empty: none.
     """
     out = storage.output_folder(output)
-    with for_this_reader():
+    with beating(), for_this_reader():
         paths = compare_arms(out, seeds, documents, only.split(), split_paths(targets, "targets"))
     with storage.open_input(paths["markdown"]) as file:
         show_ablation(file.read().decode(), out)

@@ -279,8 +279,5 @@ def quiet_prefect() -> None:
     # requests are retried for 14 s, not a minute: a restarted server answers by then
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
     logging.raiseExceptions = False
-    if api_url():
-        # the server's automation fails a run without a heartbeat for 90 s; Prefect sends one every 180 s
-        os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
-    else:
+    if not api_url():
         os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")

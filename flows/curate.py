@@ -18,7 +18,7 @@ from datamask.run import Run
 from datamask.run_numbers import warning_sentences
 from flows import artifacts
 from flows.console import summary_text
-from flows.ended import ENDED
+from flows.ended import ENDED, beating
 from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
@@ -49,7 +49,7 @@ def curate(
         config: Every setting; `datamask config` explains them.
     """
     asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
-    with for_this_reader():
+    with beating(), for_this_reader():
         settings = change_settings(
             config,
             corpus={"input": split_paths(input, "input")},

@@ -1,13 +1,43 @@
-"""What Prefect's UI shows of a flow run that was cancelled, or whose process was killed: its task runs end with it."""
+"""What Prefect's UI shows of a flow run that was cancelled, or whose process was killed: its task runs end with it, and
+its silence says that it is gone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from threading import Event, Thread
 from typing import Any
 
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.events import emit_event
+from prefect.runtime import flow_run as this_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
+
+BEAT = (
+    30.0  # seconds; the automation of deployments/registration.py takes a run that is silent for three of them as lost
+)
+
+
+@contextmanager
+def beating() -> Iterator[None]:
+    """Inside, a run tells that it lives. Prefect's own heartbeat comes every 180 s, unless whoever starts the process
+    (a worker, `serve`, a user's own flow) has set it otherwise; where it is off, nobody listens."""
+    resource, over = {"prefect.resource.id": f"prefect.flow-run.{this_run.id}"}, Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT):
+            emit_event("prefect.flow-run.heartbeat", resource=resource)
+
+    if PREFECT_FLOWS_HEARTBEAT_FREQUENCY.value():
+        Thread(target=copy_context().run, args=(beat,), name="heartbeat", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def end_task_runs(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -8,7 +8,7 @@ from datamask import storage
 from datamask.forgetting import forget_lists
 from datamask.release.publication import one_refresh, running
 from flows.curate import finished
-from flows.ended import ENDED
+from flows.ended import ENDED, beating
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
 
@@ -34,5 +34,5 @@ def forget(
     """
     out = storage.output_folder(output)
     lists = {"urls": urls or [], "domains": domains or [], "ids": ids or [], "texts": texts or []}
-    with for_this_reader(), one_refresh(out), running(out):
+    with beating(), for_this_reader(), one_refresh(out), running(out):
         return finished(forget_lists(out, lists, lambda settings: Stages(settings, out), allow_loss), out)

@@ -23,7 +23,7 @@ from datamask.release.shift import shifts
 from datamask.run import Run
 from datamask.run_numbers import unchanged
 from flows.curate import finished
-from flows.ended import ENDED
+from flows.ended import ENDED, beating
 from flows.hints import for_this_reader, split_paths
 from flows.stage_runs import Stages
 
@@ -57,7 +57,7 @@ def refresh(
     """
     out = storage.output_folder(output)
     work = storage.join(out, "work")
-    with for_this_reader(), one_refresh(out), running(out):
+    with beating(), for_this_reader(), one_refresh(out), running(out):
         try:
             last = find_release(out)
         except InputError:

@@ -1,14 +1,19 @@
 """Task runs end with their flow run, also where its process cannot say so."""
 
+import time
+from threading import Event
+
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed, Crashed, Pending, Running
 
 from datamask.progress import EndedError
+from flows import ended
 from flows.ablate import ablate
 from flows.curate import curate
-from flows.ended import end_lost_task_runs, end_task_runs
+from flows.ended import beating, end_lost_task_runs, end_task_runs
 from flows.forget import forget
 from flows.refresh import refresh
 from tasks.stage import run_work
@@ -39,6 +44,19 @@ def test_what_a_lost_machine_left_under_way_ends_when_the_flow_runs_next(prefect
         end_lost_task_runs(ablate, begun, begun.state)
         found = [client.read_task_run(each.id).state_name for each in made]
     assert found == ["Crashed", "Crashed", "Running", "Running"]
+
+
+@pytest.mark.parametrize("frequency", [180, None])
+def test_a_run_tells_that_it_lives_until_it_ends_where_somebody_listens(monkeypatch, frequency):
+    told, beats = [], Event()
+    monkeypatch.setattr(ended, "BEAT", 0.01)
+    monkeypatch.setattr(ended, "emit_event", lambda name, resource: told.append(name) or beats.set())
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: frequency}), beating():
+        assert beats.wait(30 if frequency else 0.1) == bool(frequency)
+    time.sleep(0.1)
+    told.clear()
+    time.sleep(0.1)
+    assert not told
 
 
 def test_work_that_stops_with_its_run_shows_as_cancelled():
