@@ -145,7 +145,7 @@ def show_ablation(markdown: str, out: str) -> None:
 def progress_text(board: Board) -> str:
     """How far a run is, in Markdown: what is at work, then the stages that are over with their seconds of work."""
     lines = list(board.stages.values())
-    working = [f"**{line.stage}**: {line.going}" for line in lines if not line.ended]
+    working = [f"**{line.stage}**: {'stopped' if board.ended else line.going}" for line in lines if not line.ended]
     over = [f"{line.stage} {_worked(line)}" for line in lines if line.ended]
     ended = f"{several(len(over), 'stage')} over: {', '.join(over)}" if over else ""
     return "\n\n".join([*working, ended])

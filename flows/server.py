@@ -26,7 +26,8 @@ def trouble(error: BaseException) -> StorageError | None:
         if status is not None and _of_a_client(cause):
             what = "failed" if status >= 500 else "is of another version, or is none"
             return StorageError(f"{server} {what} ({one_line(cause)}); see docs/operations.md, For a team")
-        if str(cause).startswith("Failed to reach API"):  # Prefect's, where a flow run begins
+        answered = getattr(cause.__cause__, "response", None) is not None
+        if str(cause).startswith("Failed to reach API") and not answered:  # Prefect's, where a flow run begins
             return StorageError(f"{server} does not answer; {STARTS.format(URL) if url else CONTINUES}")
         if "ephemeral Prefect API server" in str(cause):
             home = os.environ.get("PREFECT_HOME", "~/.prefect")

@@ -7,15 +7,18 @@ import logging
 from datamask.errors import DatamaskError
 
 LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
+AGAIN = "Engine execution exited"  # Prefect's second record of the error that a flow run ended in
 
 
 class PlainUserErrors(logging.Filter):
     """Takes the traceback off a record about a DatamaskError: the message says what, where and what to do."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true: the record is kept, and is shorter where a user's mistake is told."""
+        """Whether the record is kept; it is shorter where a user's mistake is told, and dropped where it was told."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, DatamaskError):
+            if str(record.msg).startswith(AGAIN):
+                return False
             record.msg, record.args = f"{type(error).__name__}: {error}", ()
             record.exc_info = record.exc_text = None
         return True

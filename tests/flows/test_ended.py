@@ -9,9 +9,10 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed, Crashed, Pending, Running
 
-from datamask.progress import EndedError
+from datamask.progress import Board, EndedError
 from flows import ended
 from flows.ablate import ablate
+from flows.artifacts import progress_text
 from flows.curate import curate
 from flows.ended import beating, end_lost_task_runs, end_task_runs
 from flows.forget import forget
@@ -70,3 +71,11 @@ def test_work_that_stops_with_its_run_shows_as_cancelled():
 def test_every_deployed_flow_says_so(flow):
     assert flow.on_cancellation_hooks == flow.on_crashed_hooks == [end_task_runs]
     assert flow.on_running_hooks == [end_lost_task_runs]
+
+
+def test_the_progress_of_a_run_that_failed_is_at_work_no_more():
+    board = Board()
+    board.begin("plan")
+    assert progress_text(board).startswith("**plan**: working")
+    board.ended = True
+    assert progress_text(board).startswith("**plan**: stopped")

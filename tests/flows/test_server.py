@@ -23,8 +23,8 @@ def answered(status):
     return httpx.HTTPStatusError(f"status {status}", request=request, response=httpx.Response(status))
 
 
-def caused(error):
-    outer = ValueError("the flow failed")
+def caused(error, message="the flow failed"):
+    outer = ValueError(message)
     outer.__cause__ = error
     return outer
 
@@ -39,6 +39,7 @@ def caused(error):
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "does not answer any more"),
         (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 4200)"), "does not answer any more"),
         (RuntimeError("Failed to reach API at http://here/api/"), "does not answer; make server starts one"),
+        (caused(answered(500), "Failed to reach API at http://here/api/"), "failed (status 500)"),
         (answered(401), "refused (401); set PREFECT_API_AUTH_STRING"),
         (answered(404), "is of another version, or is none (status 404)"),
         (answered(503), "failed (status 503)"),
