@@ -44,7 +44,7 @@ def curate(
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: select.lamb.
         token_ratio: Share of the tokens to keep; None: select.token_ratio.
         select_ratio: Share of the documents to keep, instead of tokens; None: select.select_ratio.
-        solver: How to select; None: select.solver.
+        solver: relaxation (the default), policy-gradient, greedy, or a baseline; None: select.solver.
         allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         config: Every setting; `datamask config` explains them.
     """

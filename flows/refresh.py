@@ -50,7 +50,7 @@ def refresh(
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: the last release's.
         token_ratio: Share of the tokens to keep; None: the last release's.
         select_ratio: Share of the documents to keep, instead of tokens; None: the last release's.
-        solver: How to select; None: the last release's.
+        solver: relaxation, policy-gradient, greedy, or a baseline; None: the last release's.
         allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         allow_loss: Publish though shards of the last release, or many of its rows, are gone.
         config: Settings to change, laid over the last release's key by key; None: none.
