@@ -1,6 +1,7 @@
 """What several packages' tests share."""
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -58,8 +59,20 @@ def prefect_server(tmp_path_factory):
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    with SERVER:
+        SERVER.enter_context(prefect_test_harness(server_startup_timeout=90))
+        SERVER.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
         yield
+
+
+SERVER = contextlib.ExitStack()  # ends it
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """The server ends after the last test that needs it: while it waits it takes a fiftieth of a processor."""
+    if nextitem and not nextitem.nodeid.startswith(PREFECT):
+        SERVER.close()
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +91,20 @@ def store(s3: Store) -> Iterator[Store]:
     s3.fault = lambda number, method, path: None
 
 
-SERVICES = ("TRIGGERS", "EVENT_PERSISTER")
+SERVICES = (  # what runs without deployments needs none of; most ask the database every few seconds
+    "TRIGGERS", "EVENT_PERSISTER", "SCHEDULER", "LATE_RUNS", "FOREMAN", "CANCELLATION_CLEANUP", "PAUSE_EXPIRATIONS",
+    "REPOSSESSOR", "CLEANUP_RECONCILER",
+)  # fmt: skip
 PREFECT = ("tests/flows/", "tests/deployments/", "tests/examples/", "tests/end_to_end/")  # they need its server
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """While tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage."""
+    """While tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage.
+
+    Afterwards too it is looked for less often than Python does: a whole search takes half a second of so many modules.
+    """
+    gc.set_threshold(50_000, 20, 20)
     with no_garbage():
         return (yield)
 

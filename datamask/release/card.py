@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
@@ -16,6 +17,9 @@ from datamask.errors import several
 from datamask.release.merge import schema_of
 from datamask.release.printing import figure, size
 from datamask.release.release_folder import Picture
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
 # the hub's size categories: https://github.com/huggingface/hub-docs/blob/main/datasetcard.md
@@ -52,14 +56,18 @@ def render_template(file: str, /, **facts: Any) -> str:
 
     Filters: `n` writes a number with its thousands parted, `size` bytes, `cell` values of the corpus (`one_line`).
     """
+    return _template(file).render(facts)
+
+
+@cache  # a template is compiled in 20 ms
+def _template(file: str) -> Template:
     from jinja2 import Environment, StrictUndefined  # loaded while the first stages work
 
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters.update(n=lambda value: f"{value:,}", size=size, cell=lambda text: one_line(str(text)))
-    template = resources.files("datamask.release").joinpath(file).read_text("utf-8")
-    return environment.from_string(template).render(facts)
+    return environment.from_string(resources.files("datamask.release").joinpath(file).read_text("utf-8"))
 
 
 def notes_of(draft: Mapping[str, Any]) -> dict[str, str]:

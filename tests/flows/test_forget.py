@@ -67,6 +67,42 @@ def curated(folder: Path, shards: int = 2, planted: int = 6) -> Path:
     return folder / "out"
 
 
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory):
+    """restored(make) gives the folder that make(folder) worked in, as it left it: later tests begin there too.
+
+    It is always at the same path, by which a release knows its input.
+    """
+    base = tmp_path_factory.mktemp("restored")
+
+    def restore(make):
+        live, kept = base / make.__name__, base / f"{make.__name__}-kept"
+        if kept.exists():
+            shutil.rmtree(live)
+            return Path(shutil.copytree(kept, live, symlinks=True))
+        make(live)
+        shutil.copytree(live, kept, symlinks=True)
+        return live
+
+    return restore
+
+
+def one_shard(folder: Path) -> None:
+    curated(folder, shards=1)
+
+
+def none_planted(folder: Path) -> None:
+    curated(folder, planted=0)
+
+
+def forgotten_of_json_lines(folder: Path) -> None:
+    write_shard(folder / "in", 0, planted=0)
+    write_shard(folder / "in", 1)
+    as_json_lines(folder / "in" / "s1.parquet")
+    curate(folder / "in", folder / "out")
+    forget(folder / "out", domains=["bad.example"])
+
+
 def curate(folder: Path, out: Path, **select):
     given = {**SMALL, "corpus": {**SMALL["corpus"], "input": [str(folder)]}, "select": {**SMALL["select"], **select}}
     return run.curate(validate(given), str(out))
@@ -200,15 +236,11 @@ def test_clean_removes_it_from_old_releases_and_work(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "other.jsonl"])
-def test_clean_removes_it_of_files_that_are_gone_or_have_another_name(tmp_path, name):
-    write_shard(tmp_path / "in", 0, planted=0)
-    write_shard(tmp_path / "in", 1)
-    as_json_lines(tmp_path / "in" / "s1.parquet")
-    out = tmp_path / "out"
-    curate(tmp_path / "in", out)
-    forget(out, domains=["bad.example"])
-    (tmp_path / "in" / "s1.jsonl").rename(tmp_path / (f"in/{name}" if name else "gone.jsonl"))
-    curate(tmp_path / "in", out)
+def test_clean_removes_it_of_files_that_are_gone_or_have_another_name(restored, name):
+    folder = restored(forgotten_of_json_lines)
+    out = folder / "out"
+    (folder / "in" / "s1.jsonl").rename(folder / (f"in/{name}" if name else "gone.jsonl"))
+    curate(folder / "in", out)
     assert list((out / "work/corpus").iterdir())
     remove(str(out), releases=2)
     assert not list((out / "work/corpus").iterdir()) and list((out / "work/index").glob("s0-*"))
@@ -263,12 +295,13 @@ def test_killed_at_ten_moments_it_is_whole(prefect_server, tmp_path):
     assert verify(find_release(str(out))).problems == []
 
 
-def test_files_that_changed_since_the_release_are_known_by_their_content(tmp_path):
-    out = curated(tmp_path, planted=0)
+def test_files_that_changed_since_the_release_are_known_by_their_content(restored):
+    folder = restored(none_planted)
+    out = folder / "out"
     before = chosen_of(out)
-    first, second = (pq.read_table(tmp_path / "in" / f"s{shard}.parquet").to_pylist() for shard in range(2))
+    first, second = (pq.read_table(folder / "in" / f"s{shard}.parquet").to_pylist() for shard in range(2))
     late = {"url": "https://late.example/1", "text": document(9000, 150)}
-    pq.write_table(pa.Table.from_pylist([*first[::-1], late]), tmp_path / "in" / "s0.parquet")
+    pq.write_table(pa.Table.from_pylist([*first[::-1], late]), folder / "in" / "s0.parquet")
     gone = next(row["url"] for row in first if row["url"] in before)
     told = forget(out, urls=[gone, late["url"]])["forgotten"]  # a document in another place, and one beyond the end
     after = chosen_of(out)
@@ -279,17 +312,18 @@ def test_files_that_changed_since_the_release_are_known_by_their_content(tmp_pat
     assert verify(find_release(str(out))).problems == []
 
 
-def test_what_the_release_holds_goes_though_its_input_has_gone_before(tmp_path):
-    out = curated(tmp_path, planted=0)
+def test_what_the_release_holds_goes_though_its_input_has_gone_before(restored):
+    folder = restored(none_planted)
+    out = folder / "out"
     gone = next(url for url in chosen_of(out) if "/0/" in url)
-    rows = [row for row in pq.read_table(tmp_path / "in" / "s0.parquet").to_pylist() if row["url"] != gone]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / "s0.parquet")
+    rows = [row for row in pq.read_table(folder / "in" / "s0.parquet").to_pylist() if row["url"] != gone]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "in" / "s0.parquet")
     assert "message" not in forget(out, urls=[gone]) and gone not in chosen_of(out)
     assert verify(find_release(str(out))).problems == []
 
 
-def test_after_a_rollback_the_advice_of_verify_helps(tmp_path):
-    out = curated(tmp_path, shards=1)
+def test_after_a_rollback_the_advice_of_verify_helps(restored):
+    out = restored(one_shard) / "out"
     forget(out, domains=["bad.example"])
     _, last = list_versions(str(out))
     first, _ = roll_back(str(out))[::-1]
@@ -300,12 +334,13 @@ def test_after_a_rollback_the_advice_of_verify_helps(tmp_path):
     assert "holds nothing of what is named" in forget(out)["message"]
 
 
-def test_a_damaged_release_is_told_with_what_to_do_and_that_helps(tmp_path):
-    out = curated(tmp_path, shards=1)
+def test_a_damaged_release_is_told_with_what_to_do_and_that_helps(restored):
+    folder = restored(one_shard)
+    out = folder / "out"
     release = Path(find_release(str(out)).path)
     (release / "decisions" / "s0.parquet").write_bytes(b"damaged")
     with pytest.raises(DamagedFileError, match=f"remove {release} and run `datamask curate` again"):
         forget(out, domains=["bad.example"])
     shutil.rmtree(release)
-    curate(tmp_path / "in", out)
+    curate(folder / "in", out)
     assert not any(map(is_bad, chosen_of(out))) and verify(find_release(str(out))).problems == []

@@ -7,6 +7,7 @@ import pytest
 
 from datamask import select
 from datamask.errors import ConfigError, DatamaskError
+from datamask.selection.paper import baselines
 from datamask.selection.problem.limits import TOLERANCE
 from datamask.selection.solvers import SOLVERS, solver_class
 
@@ -20,6 +21,12 @@ QUALITY = GENERATOR.random(COUNT) + 0.2 * LABEL + 0.3 * np.log(TOKENS / TOKENS.m
 DOMAIN = np.array([f"d{value}" for value in LABEL])
 LANGUAGE = GENERATOR.choice(["en", "de", "sw"], COUNT, p=[0.8, 0.15, 0.05])
 POOL = {"tokens": TOKENS, "groups": {"domain": DOMAIN, "language": LANGUAGE}}
+
+
+@pytest.fixture(autouse=True)
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the random selections from which `direct` scores is mended to the limits, a quarter of a second each."""
+    monkeypatch.setattr(baselines, "TRIALS", 8)
 
 
 def chosen(solver: str, **asked: object) -> np.ndarray:

@@ -69,7 +69,7 @@ def joint(data, settings: Select) -> Problem:
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 150_000}])
-def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget):
+def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget, in_memory):
     data = documents(10_000)
     settings = Select(algorithm=metric, **budget)
     problem = joint(data, settings)
@@ -85,7 +85,7 @@ def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget):
 
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
-def test_a_small_sample_is_made_up_for(metric, monkeypatch):
+def test_a_small_sample_is_made_up_for(metric, monkeypatch, in_memory):
     """One document in fifty in the sample: the second solve brings in what it knew nothing of."""
     data = documents(20_000, seed=6)
     settings = Select(select_ratio=0.1, algorithm=metric)
@@ -107,7 +107,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 @pytest.mark.parametrize("noise", [0.3, 0.03])
-def test_documents_of_nearly_one_price_are_chosen_in_their_shares(metric: str, noise: float, monkeypatch) -> None:
+def test_documents_of_nearly_one_price_are_chosen_in_their_shares(metric: str, noise: float, monkeypatch, in_memory):
     """Those of a language: without the descent other languages are above the cut after each solve, which is told."""
     generator = np.random.default_rng(3)
     topic = generator.integers(0, 17, 4000)
@@ -143,7 +143,7 @@ def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     assert posed and set(posed) == {1000}
 
 
-def test_bound_covers_the_joint_solution():
+def test_bound_covers_the_joint_solution(in_memory):
     """The certificate is for the whole corpus, however few documents were left undecided."""
     data = documents(20_000, seed=3)
     settings = Select(select_ratio=0.1, algorithm="pairwise", calibrate=False, lamb=0.3)

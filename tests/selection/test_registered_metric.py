@@ -37,11 +37,9 @@ class Dispersion:
         self.rows = torch.cat([rows.double() for _, rows in pool.blocks()])
 
     def value(self, masks):
-        found = []
-        for mask in masks.bool():
-            cosines = self.rows[mask] @ self.rows[mask].T
-            found.append(-(cosines - 2 * torch.eye(len(cosines), dtype=torch.float64)).max())
-        return torch.stack(found)
+        cosines = self.rows @ self.rows.T - 2 * torch.eye(len(self.rows), dtype=torch.float64)
+        pairs = masks.bool()[:, :, None] & masks.bool()[:, None]
+        return -torch.where(pairs, cosines, -torch.inf).amax((1, 2))
 
 
 class Volume:
@@ -56,7 +54,8 @@ class Volume:
         return torch.eye(self.rows.shape[1], dtype=torch.float64) + (self.rows * mask.double()[:, None]).T @ self.rows
 
     def value(self, masks):
-        return torch.stack([torch.logdet(self.spread(mask)) for mask in masks])
+        of_each = (self.rows * masks.double()[:, :, None]).mT @ self.rows
+        return torch.logdet(torch.eye(self.rows.shape[1], dtype=torch.float64) + of_each)
 
     def relaxed(self, mask):
         spread = self.spread(mask)

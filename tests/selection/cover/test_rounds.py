@@ -116,7 +116,7 @@ OF_TOKENS = [pytest.param(part, TOKENS, marks=[pytest.mark.slow] * (part != "emb
 
 
 @pytest.mark.parametrize(("part", "budget"), [*((part, DOCUMENTS) for part in WITH_CURVE), *OF_TOKENS])
-def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path):
+def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path, in_memory):
     whole, topic = documents(2000)
     settings = settings_of(part, **budget)
     problem = joint(whole, settings)
@@ -148,7 +148,7 @@ def test_with_room_for_all_rounds_are_the_joint_solve(part, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch):
+def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch, in_memory):
     """Twelve documents in several groups, with room for a few: every selection, under every kind of limit."""
     monkeypatch.setattr(groups, "UNSOLVED", np.inf)
     generator = np.random.default_rng(seed)
@@ -178,7 +178,7 @@ def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch):
     assert facts["relaxed"] <= facts["upper_bound"] + 1e-7
 
 
-def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
+def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch, in_memory):
     whole, _ = documents(800, seed=8)
     settings, order = settings_of(), np.arange(800)
     searched, _ = by_rounds(whole, order, 3, settings, tmp_path / "searched", room=9000)
@@ -192,7 +192,7 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
 
 
-def test_a_room_too_small_for_the_optimum_is_told(tmp_path, monkeypatch):
+def test_a_room_too_small_for_the_optimum_is_told(tmp_path, monkeypatch, in_memory):
     whole, topic = documents(2000)
     settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
     found, _ = by_rounds(whole, order, 7, settings, tmp_path / "enough", room=30 * 500)
@@ -202,7 +202,7 @@ def test_a_room_too_small_for_the_optimum_is_told(tmp_path, monkeypatch):
         by_rounds(whole, order, 7, settings, tmp_path / "few", room=600)
 
 
-def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
+def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch, in_memory):
     whole, topic = documents(2000)
     settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
     posed = []
@@ -224,7 +224,7 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
     assert 400 <= posed[0] < 700 and found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
 
 
-def test_limits_hold_across_groups(tmp_path):
+def test_limits_hold_across_groups(tmp_path, in_memory):
     whole, topic = documents(1500, seed=5)
     quotas = [Quota(column="domain", maximum={"1": 0.2}, minimum={"2": 0.5})]
     settings = settings_of(quotas=quotas, length_tolerance=0.05)
@@ -302,7 +302,7 @@ def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_gr
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_weight_of_quality_means_the_same_by_rounds(part, tmp_path):
+def test_a_weight_of_quality_means_the_same_by_rounds(part, tmp_path, in_memory):
     """The rounds calibrate on a sample. λ .5 weighs quality as the joint calibration does within .06 of .5."""
     whole, topic = documents(2000)
     settings = settings_of(part, select_ratio=0.1, lamb=0.5)
@@ -335,7 +335,7 @@ def test_a_bad_row_is_named(corpus, in_groups, tmp_path):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
+def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch, in_memory):
     """The bound at its state against that of the joint solve, and the pool's own mixture, from which it begins."""
     whole, topic = documents(2000)
     settings = settings_of(part, select_ratio=0.1)
@@ -364,7 +364,9 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("tilt", "topics", "tokens"), [(0.5, 4, 4000), (0.3, 40, 4000), (0.05, 40, 40_000)])
-def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice(tilt, topics, tokens, tmp_path):
+def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice(
+    tilt, topics, tokens, tmp_path, in_memory
+):
     """The bound is then near its least long before the documents above the cut cover anything.
 
     Of long documents that are nearly alike the term's scale is 17,000: as of 1.5 M documents.
