@@ -14,6 +14,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from datamask import arithmetic
 from datamask.libraries import no_garbage
 from datamask.report import drawer, drawing
 from tests.object_store import Store, clear_clients, running
@@ -21,6 +22,8 @@ from tests.object_store import Store, clear_clients, running
 # how busy the machine is fails no test: neither one example's time, nor that of making it
 hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("busy")
+
+THREADS = os.environ.get("OMP_NUM_THREADS")  # `make test` sets 1
 
 # Tests write and sync thousands of small files, which on a disk is a fifth of some tests' time.
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # bytes; a run leaves .3 GB
@@ -73,6 +76,22 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """The server ends after the last test that needs it: while it waits it takes a fiftieth of a processor."""
     if nextitem and not nextitem.nodeid.startswith(PREFECT):
         SERVER.close()
+    own_threads()
+
+
+def own_threads() -> None:
+    """Sets back what `same_arithmetic` set for the stages that this test ran here: as many threads as there are cores.
+
+    Those of two processes wait for one another on two cores, and each takes a whole processor while it waits.
+    """
+    if THREADS and getattr(arithmetic._LIMITED, "all", False):
+        import torch
+        from threadpoolctl import threadpool_limits
+
+        torch.set_num_threads(int(THREADS))
+        threadpool_limits(int(THREADS), "openmp")
+        os.environ["OMP_NUM_THREADS"] = THREADS
+        arithmetic._LIMITED.all = False  # the next stage sets them again
 
 
 @pytest.fixture(scope="module")
