@@ -90,6 +90,17 @@ class BatchWords:
         """(tokens,) uint8: of each one's first code point, `WordTables.meaning`."""
         return wt.tables().meaning[self.points[self.start]]
 
+    @cached_property
+    def script(self) -> np.ndarray:
+        """(tokens,) int64: of the first letter of each, its place in `WordTables.scripts`; 0 where it is none."""
+        return wt.tables().script[self.points[self.start]].astype(np.int64)
+
+    @cached_property
+    def main_script(self) -> np.ndarray:
+        """(documents,) the script that most of its words are written in, 0 where there are none."""
+        keys = (256 * self.document + self.script)[self.script > 0]
+        return np.bincount(keys, minlength=256 * len(self)).reshape(len(self), 256).argmax(axis=1)
+
     def first_among(self, which: np.ndarray) -> np.ndarray:
         """As `first`, among the tokens that are so. which: (tokens,) bool."""
         return np.append(0, np.cumsum(which))[self.first]

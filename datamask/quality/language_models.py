@@ -92,7 +92,7 @@ class Languages:
         place, owner = _first_words(words, documents)
         told, share = self._told(words.hashes[place], owner, len(documents))
         likely = (told >= 0) & (share >= self.usual[told] * part)
-        return np.where(likely, told, self._of_scripts[_scripts(words, place, owner, len(documents))])
+        return np.where(likely, told, self._of_scripts[words.main_script[documents]])
 
     @cached_property
     def _of_scripts(self) -> np.ndarray:
@@ -139,13 +139,6 @@ def _first_words(words: BatchWords, documents: np.ndarray) -> tuple[np.ndarray, 
     return place[kept], owner[kept]
 
 
-def _scripts(words: BatchWords, place: np.ndarray, owner: np.ndarray, documents: int) -> np.ndarray:
-    """(documents,) number of the script that most of their words are written in, see `_first_words`."""
-    script = tables().script[words.points[words.start[place]]].astype(np.int64)
-    keys = (256 * owner + script)[script > 0]
-    return np.bincount(keys, minlength=256 * documents).reshape(documents, 256).argmax(axis=1)
-
-
 def stated_language(name: str | None) -> str:
     """The language that a corpus states of a document; "" where it states none."""
     return name if name and name.lower() not in NO_LANGUAGE else ""
@@ -177,9 +170,7 @@ def fit_language_models(
     if unnamed := _unnamed([texts[document] for document in left], [held[document] for document in left]):
         languages |= unnamed
         left = strangers(languages)
-    number = np.concatenate(
-        [_scripts(words, *_first_words(words, np.arange(len(words))), len(words)) for words in batches]
-    )
+    number = np.concatenate([words.main_script for words in batches])
     names = [OTHER + tables().scripts[script] for script in number[left]]
     others = _by_name([held[document] for document in left], names)
     scripts = _enough(others)

@@ -20,7 +20,7 @@ from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 22  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 23  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -196,6 +196,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
     spelled = words.is_word & ~words.figures & (words.kinds & (DIGIT | UPPER) == 0)  # names are unknown everywhere
+    spelled &= words.script == words.main_script[words.document]  # a name or quotation of another is no misprint
     plain, unknown = words.count(spelled), np.flatnonzero(spelled & (known == 0))
     unknown = single_words(words, unknown[pool.spellings.strange(words, unknown, half, group)])
     known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words

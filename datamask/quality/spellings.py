@@ -19,6 +19,7 @@ from datamask.quality.word_counts import HALVES, halves
 from datamask.quality.word_tables import DIGIT, UPPER, tables
 
 EDGE = np.uint64(1)  # stands in a run for the beginning and the end of a word
+APOSTROPHE = np.uint64(ord("'"))  # what stands before and behind one is spelt as words are
 # A set with one bit a run: of a sample in 60 languages a million are set, so one run in 32 is taken for another.
 BITS = 25
 # Times a word that a run must come to be held. Letters lost in English and Pidgin of no stated language, of whose half
@@ -76,6 +77,8 @@ def find_strange(points, table, of_words, seen, least, counts, found):  # type: 
         mine = mix_hash(np.uint64(own[word]) + BASE)
         for at in range(start[word], end[word] + 1):
             last = EDGE if at == end[word] else folded(table[points[at]])
+            parts = last == APOSTROPHE
+            last = EDGE if parts else last
             name |= at < end[word] and table[points[at]] & np.uint64(UPPER) != 0
             if not last:  # it is invisible
                 continue
@@ -87,5 +90,5 @@ def find_strange(points, table, of_words, seen, least, counts, found):  # type: 
                     counts[key] += counts[key] < MANY
                     if counts[key] >= least[own[word]]:
                         seen[place] |= bit
-            first, second = second, last
+            first, second = (np.uint64(0), EDGE) if parts else (second, last)
         found[word] = strange and not name
