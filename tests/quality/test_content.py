@@ -280,6 +280,15 @@ def test_an_ellipsis_ends_no_sentence(cut: str) -> None:
     assert BatchWords(["It was late.. He left"]).closes.any()
 
 
+def test_words_of_another_script_and_what_an_apostrophe_parts_are_no_misprints(model: pool.PoolModel) -> None:
+    prose = grammar(0, random.Random(4), 12)
+    [known, *others] = dict.fromkeys(word for word in prose.split() if word.islower() and len(word) > 3)
+    assert measured(model, f"{prose} {known}'{others[0]} {known}’{others[1]}.")["unknown"] == 0
+    assert measured(model, f"{prose} الكويت, Θῆτα, κόσμος, 秦 и держава.")["unknown"] == 0
+    assert measured(model, f"{prose} {known}'qxqzj.")["unknown"] > 0
+    assert measured(model, f"{prose} pqxржzqj.")["unknown"] > 0  # within one word
+
+
 def test_who_states_a_language_of_few_documents_is_not_judged_as_one_that_is_like_it(model: pool.PoolModel) -> None:
     """By another name it is the same language; one of its own is compared by what needs no words."""
     generator = random.Random(12)
