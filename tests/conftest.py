@@ -62,24 +62,12 @@ def prefect_server(tmp_path_factory):
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
-    with SERVER:
-        SERVER.enter_context(prefect_test_harness(server_startup_timeout=90))
-        SERVER.enter_context(temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}))
+    with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
 
 
-SERVER = contextlib.ExitStack()  # ends it
-
-
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """The server ends after the last test that needs it: while it waits it takes a fiftieth of a processor."""
-    if nextitem and not nextitem.nodeid.startswith(PREFECT):
-        SERVER.close()
-    own_threads()
-
-
-def own_threads() -> None:
+def pytest_runtest_teardown() -> None:
     """Sets back what `same_arithmetic` set for the stages that this test ran here: as many threads as there are cores.
 
     Those of two processes wait for one another on two cores, and each takes a whole processor while it waits.
