@@ -17,9 +17,7 @@ from prefect.events import emit_event
 from prefect.runtime import flow_run as this_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 
-BEAT = (
-    30.0  # seconds; the automation of deployments/registration.py takes a run that is silent for three of them as lost
-)
+BEAT = 30.0  # seconds; deployments/registration.py takes a run that is silent for three of them as lost
 
 
 @contextmanager
