@@ -1,7 +1,6 @@
 """What several packages' tests share."""
 
 import contextlib
-import gc
 import os
 import shutil
 import signal
@@ -107,11 +106,7 @@ PREFECT = ("tests/flows/", "tests/deployments/", "tests/examples/", "tests/end_t
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """While tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage.
-
-    Afterwards too it is looked for less often than Python does: a whole search takes half a second of so many modules.
-    """
-    gc.set_threshold(50_000, 20, 20)
+    """While tests are collected modules are loaded, which stay: a sixth of the time was spent on garbage."""
     with no_garbage():
         return (yield)
 
