@@ -44,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = "deployments/prefect.yaml"
 POOL = "datamask"
 GPUS, RUNS = (int(os.environ.get(name) or 0) for name in ("GPUS", "RUNS"))  # 0: as it is, or 1 where there is none
+WATCHED = ["curate", "refresh", "ablate", "forget"]  # flows
 SILENCE = 90  # seconds without a heartbeat after which a run counts as lost
 SAID = "datamask_switches"  # the variable that holds what prefect.yaml said of them when it was last deployed
 
@@ -114,14 +115,11 @@ def _settings() -> dict[str, Setting]:
                     if not schedule.slug:
                         schedule.slug = f"by-hand-{str(schedule.id)[:8]}"
                         await client.update_deployment_schedule(deployment.id, schedule.id, slug=schedule.slug)
-                    name, put = (
-                        f"schedule {schedule.slug} of {deployment.name}",
-                        partial(_schedule, deployment.id, schedule.id),
-                    )
+                    name = f"schedule {schedule.slug} of {deployment.name}"
+                    put = partial(_schedule, deployment.id, schedule.id)
                     found[name] = Setting(schedule.active, partial(put, "active"))
-                    found[f"time of {name}"] = Setting(
-                        schedule.schedule.model_dump(mode="json"), partial(put, "schedule")
-                    )
+                    time = schedule.schedule.model_dump(mode="json")
+                    found[f"time of {name}"] = Setting(time, partial(put, "schedule"))
             for automation in await client.read_automations():
                 if automation.name.startswith("datamask"):
                     put = partial(_automation, automation.id)
@@ -189,14 +187,13 @@ def lost_runs() -> Automation:
     ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
     return Automation(
         name="datamask lost runs",
-        description=f"A run of ours without a heartbeat for {SILENCE} s is marked as crashed; run it again to go on.",
+        description=f"A run of {', '.join(WATCHED)} without a heartbeat for {SILENCE} s is marked as crashed; run it "
+        "again to go on.",  # says all that may change here: by it `_create` knows an older one
         trigger=EventTrigger(
             after={"prefect.flow-run.Running", "prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.heartbeat", *ends},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
-            match_related=ResourceSpecification(
-                {"prefect.resource.role": ["flow"], "prefect.resource.name": ["curate", "refresh", "ablate", "forget"]}
-            ),
+            match_related=ResourceSpecification({"prefect.resource.role": ["flow"], "prefect.resource.name": WATCHED}),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
