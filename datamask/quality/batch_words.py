@@ -92,8 +92,8 @@ class BatchWords:
 
     @cached_property
     def script(self) -> np.ndarray:
-        """(tokens,) int64: of the first letter of each, its place in `WordTables.scripts`; 0 where it is none."""
-        return wt.tables().script[self.points[self.start]].astype(np.int64)
+        """(tokens,) uint8: of the first letter of each, its place in `WordTables.scripts`; 0 where it is none."""
+        return wt.tables().script[self.points[self.start]]
 
     @cached_property
     def main_script(self) -> np.ndarray:
