@@ -11,7 +11,7 @@ from datamask.errors import ConfigError, DatamaskError
 from datamask.selection.arrays import select
 from datamask.selection.calibration import make_problem
 from datamask.selection.metrics.moments import DiSF, Pairwise
-from datamask.selection.paper import policy_gradient
+from datamask.selection.paper import policy_gradient, rewards
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.paper.policy_gradient import as_masks, draw_orders
 from datamask.selection.problem.pool import Pool
@@ -39,9 +39,9 @@ def test_reward_within_the_pool_is_the_change_of_the_metric(metric_class):
     pool = pool_of(60)
     metric = metric_class(pool, torch.ones(60, dtype=torch.float64), 20.0)
     generator = torch.Generator().manual_seed(0)
-    reward = policy_gradient.reward_of(None, metric, generator)
-    if isinstance(reward, policy_gradient.MomentReward):
-        reward = policy_gradient.MomentReward(metric, generator, torch.float32)
+    reward = rewards.reward_of(None, metric, generator)
+    if isinstance(reward, rewards.MomentReward):
+        reward = rewards.MomentReward(metric, generator, torch.float32)
     selected = random_masks(60, 20, 1, seed=5)[0]
     reward.start(selected.clone())
     batch = torch.randperm(60, generator=generator)[:25]
@@ -65,11 +65,11 @@ def test_reward_within_the_pool_is_the_change_of_the_metric(metric_class):
 @pytest.mark.parametrize("n", [40, 120])
 def test_reward_alone_is_the_metric_of_the_batch(metric_class, n, monkeypatch):
     """Through the Gram matrix, and through the sketch (the larger batch), which is right on average."""
-    monkeypatch.setattr(policy_gradient, "SKETCH", 50)
+    monkeypatch.setattr(rewards, "SKETCH", 50)
     pool = pool_of(n)
     metric = metric_class(pool, torch.ones(n, dtype=torch.float64), 10.0)
     masks = random_masks(n, 10, 8)
-    reward = policy_gradient.MomentReward(metric, torch.Generator().manual_seed(0), torch.float32)
+    reward = rewards.MomentReward(metric, torch.Generator().manual_seed(0), torch.float32)
     sketched = n > 100 and metric_class is DiSF
     draws = [reward.alone(torch.arange(n), masks) for _ in range(400 if sketched else 1)]
     found = torch.stack(draws).double().mean(0)
@@ -83,7 +83,7 @@ def test_bf16_rewards_rank_as_float32(metric_class):
     masks = random_masks(400, 40, 64)
     generator = torch.Generator().manual_seed(0)
     low, high = (
-        policy_gradient.MomentReward(metric, generator, dtype).alone(torch.arange(400), masks)
+        rewards.MomentReward(metric, generator, dtype).alone(torch.arange(400), masks)
         for dtype in (torch.bfloat16, torch.float32)
     )
     assert float(torch.corrcoef(torch.stack([low, high]))[0, 1]) > 0.999
@@ -98,7 +98,7 @@ def test_nearest_selected_is_the_maximum(points, n, k, floor):
     least = torch.randn(points, generator=generator) if floor else None
     plain = torch.where(masks.bool()[:, None], similarity, -torch.inf).amax(2)
     plain = plain if least is None else torch.maximum(plain, least)
-    torch.testing.assert_close(policy_gradient.nearest_selected(similarity, masks, least), plain)
+    torch.testing.assert_close(rewards.nearest_selected(similarity, masks, least), plain)
 
 
 def best_of_all(features, quality, settings):
@@ -138,7 +138,7 @@ def test_small_pools_are_solved(algorithm, published, gradient):
 def test_a_black_box_is_learned(monkeypatch):
     features, quality = documents(120, 8)
     known = select(features, quality, algorithm="Pair_simi", solver="relaxation")
-    monkeypatch.setattr(policy_gradient, "Pairwise", DiSF)  # no fast path: value() alone is called
+    monkeypatch.setattr(rewards, "Pairwise", DiSF)  # no fast path: value() alone is called
     blind = select(
         features, quality, algorithm="Pair_simi", solver="policy-gradient", n_epochs=400, partial=0.3, n_rollout=32
     )

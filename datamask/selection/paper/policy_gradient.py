@@ -25,19 +25,14 @@ Shapes: `logits` (n,), `orders` (G, k) indices in the order drawn, `masks` (G, n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
-from datamask.selection.metrics.base import Metric, MomentMetric
-from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.metrics.moments import DiSF, Pairwise
-from datamask.selection.paper.facility import FacilityLocation
-from datamask.selection.problem.pool import BLOCK_ROWS
+from datamask.selection.paper.rewards import MomentReward, Reward, reward_of
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 from datamask.shares import share_part, tell_share
@@ -111,243 +106,6 @@ def inclusion(logits: Tensor, k: float) -> Tensor:
         total = float(-torch.special.expm1(-(shifted + middle).exp()).sum())
         low, high = (middle, high) if total < k else (low, middle)
     return -torch.special.expm1(-(shifted + (low + high) / 2).exp()).to(logits.dtype)
-
-
-# -- rewards: of many masks of one batch at once
-#
-# A mask's diversity for pairwise and DiSF is a quadratic form in the mask, so the rewards of all rollouts are one
-# matrix product: over the batch's (squared) Gram matrix, or over features of the documents where that is cheaper.
-# Facility location finds each point's nearest selected document in its list of candidates by similarity. Any other
-# metric is a black box: its `value` is called.
-#
-# Two kinds of reward:
-# - `alone`: the batch as a pool of its own, as published;
-# - `within`: the whole pool's diversity, with the rest of the pool fixed at its probabilities, or at its selection (the
-#   context).
-#
-# Shapes: n documents in the batch, G rollouts; masks (G, n) float; rewards (G,) float32, up to a constant for each
-# batch.
-
-SKETCH = 2048  # random features that replace DiSF's squared Gram matrix in batches of more than twice as many documents
-POINTS = 2048  # documents over which facility location's reward is averaged, drawn anew in each step
-TILE = 256  # rows of the Gram matrix at a time
-REFRESH = 200  # steps between exact sums of the context
-
-
-class Reward(Protocol):
-    """The diversity reward of one metric for many masks of a batch."""
-
-    hard: bool  # whether the context is the present selection instead of the probabilities
-    exact: bool  # whether `within` gives the exact change, without an estimate or an unknown constant
-
-    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        """(G,) the diversity of each mask with the batch as the pool. batch: (n,) row numbers."""
-
-    def start(self, probability: Tensor) -> None:
-        """Sets the context: probability (N,)."""
-
-    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The change of the pool's diversity if `masks` replaced the batch's `probability` (n,): (G,).
-
-        Also, where it is known, each document's expected marginal value (n,), the others drawn by their probability.
-        """
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        """Updates the context: the batch's probabilities are now these (n,)."""
-
-
-def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> Reward:
-    """The reward of a metric, by the fastest form it has."""
-    if isinstance(metric, Pairwise | DiSF):
-        return MomentReward(metric, generator)
-    if isinstance(metric, FacilityLocation):
-        return FacilityReward(metric, generator)
-    if isinstance(metric, Coverage):
-        return CoverReward(problem, metric)
-    return BlackBoxReward(problem, metric)
-
-
-def product_dtype(device: torch.device) -> torch.dtype:
-    """bf16 where the processor multiplies matrices in it, else float32 (TF32 on a GPU that has it and no bf16)."""
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
-
-
-class MomentReward:
-    """Pairwise and DiSF: D(m) = −unit·‖Σ_i m_i v_i‖²/size²."""
-
-    hard = False
-    exact = True
-
-    def __init__(self, metric: MomentMetric, generator: torch.Generator, dtype: torch.dtype | None = None) -> None:
-        self.metric, self.generator = metric, generator
-        pool = metric.pool
-        self.dtype = dtype or product_dtype(pool.device)
-        self.z = torch.empty(len(pool), pool.dimensions, dtype=self.dtype, device=pool.device)
-        for part, rows in pool.blocks(dtype=metric.reads):
-            self.z[part] = metric.prepare(rows).to(self.dtype)
-        self.scale = metric.unit / metric.size**2
-
-    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        return -self.metric.unit / float(masks[0].sum()) ** 2 * self.forms(self.z.index_select(0, batch), masks)
-
-    def forms(self, z: Tensor, masks: Tensor) -> Tensor:
-        """‖Σ_i m_i v_i‖² of each mask, entries of any value: (G,). z: (n, d)."""
-        n, low = len(z), masks.to(self.dtype)
-        if isinstance(self.metric, Pairwise):  # d features a document: cheaper than n²·d for the Gram matrix
-            return (low @ z).float().square().sum(1)
-        # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out; z² is 1 on average, which bf16 need not carry
-        squares = masks.sum(1, keepdim=True) + (low @ z.square().sub_(1)).float()
-        if n <= 2 * SKETCH:
-            # the squared Gram matrix by tiles, those below the diagonal alone: each stays in the cache, twice counted
-            whole = torch.zeros(len(masks), device=z.device)
-            diagonal = torch.empty(n, device=z.device)
-            for start in range(0, n, TILE):
-                tile = slice(start, start + TILE)
-                gram = (z[start:] @ z[tile].T).square_()
-                diagonal[tile] = gram.diagonal().float()
-                gram[: gram.shape[1]].fill_diagonal_(0).mul_(0.5)
-                whole += 2 * ((low[:, start:] @ gram) * low[:, tile]).sum(1, dtype=torch.float32)
-            whole += masks.square() @ diagonal  # the greatest entries, in float32
-            return whole - squares.square().sum(1)
-        # E (z_i·a)(z_i·b)(z_j·a)(z_j·b) = (z_i·z_j)² for independent vectors a, b of random signs
-        signs = torch.randint(0, 2, (2, z.shape[1], SKETCH), generator=self.generator, device=z.device)
-        left, right = (2 * signs - 1).to(self.dtype)
-        features = (z @ left).mul_(z @ right)
-        whole = (low @ features).float().square().sum(1) / SKETCH
-        return whole - squares.square().sum(1)
-
-    def start(self, probability: Tensor) -> None:
-        self.probability, self.age = probability.clone(), 0
-        parts = zip(self.z.split(BLOCK_ROWS), probability.split(BLOCK_ROWS), strict=True)
-        self.total = reduce(Tensor.add_, (self.metric.moment(z, own).float() for z, own in parts))
-
-    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.z.index_select(0, batch)
-        price = -2 * self.scale * self.metric.row_products(z, self.total).float()
-        change = masks - probability
-        reward, self_terms = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
-        touched = change.any(0)
-        if 2 * int(touched.sum()) < len(batch):
-            z, change = z[touched], change[:, touched]
-        return reward - self.scale * self.forms(z, change), price - self_terms
-
-    def self_terms(self, batch: Tensor) -> Tensor:
-        """(n,) the documents' self-terms: what each costs by its similarity to itself."""
-        return self.scale * self.metric.squares(self.z.index_select(0, batch).float())
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        """Sums are computed anew every `REFRESH` calls, against drift by rounding."""
-        change = probability - self.probability[batch]
-        self.probability[batch] = probability
-        self.age += 1
-        if self.age >= REFRESH:
-            self.start(self.probability)
-        else:
-            self.total += self.metric.moment(self.z.index_select(0, batch), change).float()
-
-
-class SelectionContext:
-    """The context of a reward that knows the rest of the pool by its present selection."""
-
-    hard = True
-    exact = False
-
-    def start(self, probability: Tensor) -> None:
-        self.selected = probability > 0.5
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        self.selected[batch] = probability > 0.5
-
-
-class FacilityReward(SelectionContext):
-    """Facility location: mean over points of the cosine to the nearest selected document."""
-
-    def __init__(self, metric: FacilityLocation, generator: torch.Generator) -> None:
-        self.metric, self.pool, self.generator = metric, metric.pool, generator
-
-    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        rows = self.pool.rows(batch)
-        return nearest_selected(rows @ rows.T, masks).mean(1)
-
-    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        count = len(self.pool)
-        points = torch.randperm(count, generator=self.generator, device=batch.device)[:POINTS]
-        rest = self.selected.clone()
-        rest[batch] = False
-        covered = self.metric.coverage(rest.nonzero()[:, 0], points).to(batch.device, torch.float32)
-        similarity = self.pool.rows(points) @ self.pool.rows(batch).T
-        return nearest_selected(similarity, masks, covered).mean(1), None
-
-
-def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = None) -> Tensor:
-    """(G, P): each point's greatest similarity to a selected document, not below `floor` (P,). No mask may be empty.
-
-    similarity: (P, n). Each point's candidates are sorted by falling similarity; the answer for a mask is the first one
-    that it selects.
-    """
-    values, order = similarity.topk(min(similarity.shape[1], 64), dim=1)
-    chosen = masks.bool().T.contiguous()  # (n, G): a candidate's column in one read
-    best = torch.full((len(similarity), len(masks)), -torch.inf, device=similarity.device)
-    for look in reversed(range(values.shape[1])):  # the nearest one is written last
-        best = torch.where(chosen[order[:, look]], values[:, look, None], best)
-    missing = best.isinf() if floor is None else best.isinf() & (values[:, -1] > floor)[:, None]
-    for rollout in missing.any(0).nonzero()[:, 0].tolist():  # a point with no selected document among its nearest
-        rows = missing[:, rollout].nonzero()[:, 0]
-        best[rows, rollout] = similarity[rows][:, chosen[:, rollout]].amax(1)
-    best = best.T.contiguous()
-    return best if floor is None else torch.maximum(best, floor)
-
-
-class BlackBoxReward(SelectionContext):
-    """A metric that offers only `value`."""
-
-    def __init__(self, problem: Problem, metric: Metric) -> None:
-        self.problem, self.metric = problem, metric
-
-    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        pool = self.problem.pool.take(batch.cpu().numpy())
-        weights = torch.ones(len(batch), dtype=torch.float64, device=batch.device)
-        of_batch = type(self.metric)(pool, weights, float(masks[0].sum()))
-        if hasattr(of_batch, "bind"):
-            of_batch.bind(self.problem.settings)
-        return of_batch.value(masks.bool()).to(batch.device).float()
-
-    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        whole = self.selected.expand(len(masks), -1).clone()
-        whole[:, batch] = masks.bool()
-        value = self.metric.value(whole).to(batch.device)
-        return (value - value.mean()).float(), None  # in float64 before the difference is taken
-
-
-class CoverReward(BlackBoxReward):
-    """Coverage: the rest of the pool enters as one number for each atom. The context is the probabilities."""
-
-    hard = False
-
-    def __init__(self, problem: Problem, metric: Coverage) -> None:
-        super().__init__(problem, metric)
-        self.cover, self.share = metric, metric.weights / metric.size
-
-    def start(self, probability: Tensor) -> None:
-        self.probability = probability.cpu().double().numpy().copy()
-        self.state = self.cover.state(self.probability * self.share)
-
-    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
-        index = batch.cpu().numpy()
-        rows, share = self.cover.rows.take(index), self.share[index]
-        rest = self.state - rows.state(self.probability[index] * share)
-        values = np.array(
-            [self.cover.of_state(rest + rows.state(mask * share)) for mask in masks.cpu().double().numpy()]
-        )
-        return torch.tensor(values - values.mean()).to(batch.device).float(), None
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        index, now = batch.cpu().numpy(), probability.cpu().double().numpy()
-        rows = self.cover.rows.take(index)
-        self.state = self.state + rows.state((now - self.probability[index]) * self.share[index])
-        self.probability[index] = now
 
 
 # -- the steps that learn the logits
@@ -476,18 +234,10 @@ class Policy:
         k = int(self.selected[batch].sum()) if self.hard else round(float(probability.sum()))
         k = min(max(k, 1), n - 1)
         orders, masks = self._draw(logits, k)
-        change = masks - probability
-        quality = self.quality[batch] / self.problem.size
-        reward, price = change @ quality, quality
-        known = True
-        for scale, term in self.terms:
-            value, gradient = term.within(batch, masks, probability)
-            reward = reward + scale * value
-            known = known and gradient is not None
-            price = price if gradient is None else price + scale * gradient
+        reward, price, known = self._rewards(batch, masks, probability)
         if not known:
             price = price + self.price[batch]
-        residual = reward - change @ price
+        residual = reward - (masks - probability) @ price
         rollouts = len(masks)
         advantage = (residual - residual.mean()) * (rollouts / (rollouts - 1))  # less the mean of the others
         variance = probability * (1 - probability)
@@ -542,7 +292,7 @@ class Policy:
         self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
         if exchanges > 8 * EXCHANGES:
             return
-        reward, self.latest[batch] = self._rewards(batch, masks, held)
+        reward, self.latest[batch], _ = self._rewards(batch, masks, held)
         logits = torch.cat([reward, reward.new_zeros(1)]) / self.temperature
         drawn = int(draw_orders(logits, 1, 1, self.generator))
         if drawn < len(masks):
@@ -554,15 +304,15 @@ class Policy:
         """(n,) the logits from which masks are drawn in annealing."""
         return self.latest[batch] / self.temperature + self.pull * self.selected[batch]
 
-    def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
-        """The gains (G,) of `masks` (G, n) over `held` (n,), and the prices (n,); all terms must be exact."""
-        price = self.quality[batch] / self.problem.size
+    def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """The gains (G,) of `masks` (G, n) over `held` (n,), the prices (n,), and whether all terms know theirs."""
+        price, known = self.quality[batch] / self.problem.size, True
         reward = (masks - held) @ price
         for scale, term in self.terms:
             value, gradient = term.within(batch, masks, held)
-            assert gradient is not None
-            reward, price = reward + scale * value, price + scale * gradient
-        return reward, price
+            reward, known = reward + scale * value, known and gradient is not None
+            price = price if gradient is None else price + scale * gradient
+        return reward, price, known
 
     def _select(self, block: Tensor, k: int) -> None:
         self.selected[block] = False
