@@ -31,7 +31,7 @@ from datamask.quality.signals import compute
 from datamask.report import page
 from datamask.selection.arrays import select
 from datamask.selection.cover.atoms import AtomRows, shares
-from datamask.selection.cover.compiled import Curves
+from datamask.selection.cover.compiled import Curves, csr_of, taken_rows
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.tangent import Concave, maximise
@@ -39,7 +39,6 @@ from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.levels import CLIPPED, Levels
 from datamask.selection.problem.limits import LENGTH, LimitKind, Limits
-from datamask.selection.sparse_rows import csr_of, taken_rows
 from datamask.text.ngrams import count_ngrams
 from datamask.text.text_hashes import text_hashes
 

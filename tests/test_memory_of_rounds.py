@@ -19,7 +19,7 @@ from datamask.config import Config, Quota, Select
 from datamask.filter import connected, decisions, duplicates
 from datamask.filter.duplicates import find_duplicates
 from datamask.maps import Mapper, here
-from datamask.selection import budget_cuts, groups, moment_rounds, price_rounds
+from datamask.selection import groups, moment_rounds, price_rounds
 from datamask.selection.cover import cover_shards as covering
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
@@ -86,7 +86,7 @@ BUDGETS = [
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these documents were more than the constant number of which some numbers are held."""
     monkeypatch.setattr(groups, "HELD", 0)
-    monkeypatch.setattr(budget_cuts, "SORTED", 100)
+    monkeypatch.setattr(groups, "SORTED", 100)
 
 
 @pytest.mark.slow

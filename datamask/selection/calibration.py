@@ -26,8 +26,7 @@ from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.problem.pool import Pool, budget_of, quality_names
 from datamask.selection.problem.problem import SAMPLE, Problem, Term, Terms
 from datamask.selection.solvers.ascent import Multilinear
-from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type, weighted_norms
-from datamask.selection.solvers.swaps import swap_by_kernel
+from datamask.selection.solvers.quadratic import Quadratic, prepare, row_type, swap_by_kernel, weighted_norms
 
 # Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
 # as many is solved whole.

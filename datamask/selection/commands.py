@@ -75,8 +75,8 @@ def select(
 
     from datamask.selection.arrays import select_from
     from datamask.selection.candidates import TOKENS, columns_of, quality_weight, read_pool, write_mask
-    from datamask.selection.near_duplicates import find_repeats
     from datamask.selection.problem.limits import idle_quotas
+    from datamask.selection.problem.pool import find_repeats
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")

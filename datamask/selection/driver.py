@@ -22,14 +22,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from datamask.selection.problem.problem import Draft
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.feasible import Feasible
-    from datamask.selection.problem.problem import Problem, Term
-    from datamask.selection.solvers import Report
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.problem import Draft, Problem, Term
+from datamask.selection.solvers import Report
 
 Found = TypeVar("Found")
 Record = Callable[[dict[str, float]], None]

@@ -32,7 +32,7 @@ from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection import stage
 from datamask.selection.candidates import CandidateGroup
-from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover, solve_fractions
+from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover
 from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
 from datamask.selection.price_rounds import SOFT
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
@@ -158,14 +158,11 @@ def _select_beside(
         raise MustSolve("no document is left to select from")
     groups, stays = zip(*present, strict=True)
     try:
-        found = StandingRounds(groups, stays, scales, config, state.folder, maps).run()
+        found = StandingRounds(stays, scales, groups, config, state.folder, maps).run()
     except UndecidedTooFew as error:
         raise MustSolve(FAR) from error
     rows = stage.write_groups(corpus, found.decided, state, maps, stay)
     return stage.SelectionFacts([(*row, state.key) for row in rows], found.facts)
-
-
-# ---------------------------------------------------------------- what stands
 
 
 def _standing(
@@ -228,9 +225,6 @@ def _competing(standing: Sequence[Handed], spent: int, in_tokens: bool, folder: 
     return found
 
 
-# ---------------------------------------------------------------- the selection
-
-
 class StandingRounds(CoverRounds):
     """The driver of coverage with documents that are fixed: the search for a mask looks at the new ones alone.
 
@@ -244,16 +238,9 @@ class StandingRounds(CoverRounds):
         documents, or they are too many for one worker.
     """
 
-    def __init__(
-        self,
-        shards: Sequence[Any],
-        kept: Sequence[Handed],
-        scales: Mapping[str, Mapping[str, float]],
-        config: Config,
-        folder: str,
-        maps: Mapper,
-    ) -> None:
-        super().__init__(shards, config, folder, maps)
+    def __init__(self, kept: Sequence[Handed], scales: Mapping[str, Mapping[str, float]], *rounds: Any) -> None:
+        """rounds: what `CoverRounds` takes."""
+        super().__init__(*rounds)
         self.kept, self.scales = kept, scales
 
     def init(self) -> None:
@@ -288,7 +275,7 @@ class StandingRounds(CoverRounds):
         else:
             posed = self.pose("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
             try:
-                [solved] = self.maps(solve_fractions, self.state, [posed])
+                [solved] = self.maps(type(self.state).solve, self.state, [posed])
                 mask, state = self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))
             except InputError as error:  # no selection of them is within what is left of the limits
                 raise MustSolve(FAR) from error

@@ -3,36 +3,38 @@
 No array of this process has the length of the corpus. Prices and decisions lie in files, one for each group of shards,
 and are read group by group. A budget in documents without limits reads the prices alone. Otherwise the documents'
 lengths and their values of the limited columns are read too.
+
+    cut = find_cut(blocks, budget)                      # where a budget is spent
+    taken = Filling(blocks, room).take(keys, weights)   # the documents before it
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce, wraps
+from dataclasses import dataclass
+from functools import cached_property, reduce, wraps
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit
 
 from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand_on, handed, here
-from datamask.selection.budget_cuts import Blocks, BudgetCut, Filling, ascending, descending, find_cut, value_of
+from datamask.selection.candidates import CandidateGroup
 from datamask.selection.driver import Iteration
 from datamask.selection.problem.limits import Census, Limits, Spent, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of, quality_names
 from datamask.selection.problem.problem import Certificate, Evaluation, Term, constant_of, scaled_quality, scales_of
 
-if TYPE_CHECKING:
-    from datamask.selection.candidates import CandidateGroup
-
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 UNSOLVED = 0.05  # share of the objective's span; a fractional optimum further below its bound had too little room
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
-SIDE, GRAINS = 640, 16  # of a histogram of distances from a soft cut: bins on each side, and bins to its width
+BITS = 16  # of a key that are found in a pass
+SORTED = 1 << 18  # keys that are sorted, at most
+HIGH = np.uint64(1 << 63)
+Blocks = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class ShardedSelection(NamedTuple):
@@ -54,17 +56,12 @@ class Group(NamedTuple):
 
     number: int
     shard: CandidateGroup
-    now: Handed | None = None  # the arrays that this round needs, (n,) each
-
-    def given(self, *names: str) -> tuple[np.ndarray, ...]:
-        """These arrays of this round."""
-        assert self.now is not None
-        return tuple(self.now.read(*names))
+    now: Handed = Handed()  # the arrays that this round needs, (n,) each
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
-    """The state of a round: what every worker is given beside its group."""
+class Round(ABC):
+    """The state of a round, which every worker is given beside its group, and what a worker does: by its metrics."""
 
     config: Config
     folder: str
@@ -78,27 +75,62 @@ class Round:
         """Those of the selection."""
         return self.config.selection
 
-    def linear(self, shard: CandidateGroup) -> np.ndarray:
+    def weights(self, group: Group) -> np.ndarray:
+        """(n,) float64: what each document takes of the budget."""
+        shard = group.shard
+        return np.asarray(shard.tokens, dtype=np.float64) if self.settings.in_tokens else np.ones(len(shard))
+
+    def linear(self, group: Group) -> np.ndarray:
         """(n,) each document's scaled quality."""
-        return scaled_quality(self.terms, quality_of(shard))
+        return scaled_quality(self.terms, quality_of(group.shard))
+
+    @abstractmethod
+    def prices(self, group: Group) -> list[np.ndarray]:
+        """Of a group's documents (n,) at each of the slopes: scaled quality + ⟨slope, v_i⟩."""
+
+    @abstractmethod
+    def rows(self, group: Group, at: np.ndarray, mass: np.ndarray) -> dict[str, np.ndarray]:
+        """The rows of the documents `at`, and the `state` (J,) of documents of this mass (n,)."""
+
+    @abstractmethod
+    def solve(self, posed: Undecided) -> Fractions:
+        """The fractional optimum of the undecided."""
+
+    @abstractmethod
+    def search(self, item: tuple[Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+        """The best mask (m,) found from a fractional optimum of the undecided, and the corpus's state (J,) with it.
+
+        item: the undecided, p the optimum; the prices (m,) there; how many documents are selected beside these.
+        """
 
 
-State = TypeVar("State", bound=Round)
-Found = Callable[[State, Group], Mapping[str, np.ndarray]]
-
-
-def hands_on(name: str) -> Callable[[Found[State]], Callable[[State, Group], Handed]]:
+def hands_on(name: str) -> Callable[[Callable[[Any, Group], Mapping[str, np.ndarray]]], Callable[[Any, Group], Handed]]:
     """A map of a round whose arrays are handed on by this name, and found where an earlier attempt handed them on."""
 
-    def made(work: Found[State]) -> Callable[[State, Group], Handed]:
+    def made(work: Callable[[Any, Group], Mapping[str, np.ndarray]]) -> Callable[[Any, Group], Handed]:
         @wraps(work)
-        def run(state: State, group: Group) -> Handed:
+        def run(state: Any, group: Group) -> Handed:
             place = f"{name}-{state.name}-{group.number}"
             return handed(state.folder, place) or hand_on(state.folder, place, **work(state, group))
 
         return run
 
     return made
+
+
+@hands_on("price")
+def price_group(state: Round, group: Group) -> dict[str, np.ndarray]:
+    """Map: a group's prices (n,) at each of the slopes, `price_<number>`."""
+    return {f"price_{place}": price for place, price in enumerate(state.prices(group))}
+
+
+@hands_on("taken")
+def read_undecided(state: Round, group: Group) -> dict[str, np.ndarray]:
+    """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
+    and the quality's part of the objective (`offset`)."""
+    at, inside = group.now.read("at", "inside")
+    mass = state.weights(group) * inside / state.size
+    return {**state.rows(group, at, mass), "offset": np.asarray(mass @ state.linear(group))}
 
 
 class ReducedPrices(NamedTuple):
@@ -108,19 +140,6 @@ class ReducedPrices(NamedTuple):
     most: float  # an upper bound on Σ w·price over all selections within the budget and the limits
     above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
     dual: np.ndarray  # (R,) the limits' dual prices
-
-
-class SoftCut(NamedTuple):
-    """Documents that count by the logistic function p of their distance from the cut."""
-
-    fixed: Sequence[Handed]  # of each group `inside`, (n,) float32: p
-    most: float  # what `ReducedPrices.most` is at most, with the entropy of p times the width
-    worth: float  # of that, without the entropy
-
-
-def weights_of(settings: ResolvedSelect, shard: CandidateGroup) -> np.ndarray:
-    """(n,) float64: what each document takes of the budget."""
-    return np.asarray(shard.tokens, dtype=np.float64) if settings.in_tokens else np.ones(len(shard))
 
 
 def quality_of(shard: CandidateGroup) -> np.ndarray:
@@ -152,6 +171,14 @@ class Undecided:
         return math.fsum(float(each.read("offset")[0]) for each in self.taken)
 
 
+class Fractions(NamedTuple):
+    """The fractional optimum of the undecided."""
+
+    p: np.ndarray  # (m,)
+    state: np.ndarray  # (J,) of the whole corpus
+    value: float
+
+
 def sum_groups(found: Sequence[Handed], name: str) -> np.ndarray:
     """The sum of all groups' arrays in float64, in the groups' order, whichever worker was first."""
     return reduce(add, (each.read(name)[0].astype(np.float64) for each in found))
@@ -162,21 +189,111 @@ def picked(parts: Iterable[np.ndarray], places: Sequence[np.ndarray]) -> np.ndar
     return np.concatenate([own[at] for own, at in zip(parts, places, strict=True)])
 
 
+# -- where a budget is spent, of documents in an order, that lie in groups of which one is held at a time
+#
+# `blocks()` gives the keys (n,) uint64 and the weights (n,) of one group of documents after the other. Documents count
+# by ascending key (`ascending`, `descending` make keys of numbers). Few keys are sorted. Of many the cut's 64 bits are
+# found 16 at a time, by a histogram over all blocks each, as a radix sort does, until few are left; the caller holds
+# one block, 65,536 sums and these.
+
+
+class BudgetCut(NamedTuple):
+    """The key at which the sum of weights reaches what was asked for, and the sum of those of lower keys."""
+
+    key: np.uint64
+    before: float
+
+
+def ascending(values: np.ndarray) -> np.ndarray:
+    """(n,) uint64 keys in the order of float64 values (n,); equal values, 0 and −0 among them, have equal keys."""
+    bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+    return np.where(bits >= HIGH, ~bits, bits | HIGH)
+
+
+def descending(values: np.ndarray) -> np.ndarray:
+    """(n,) uint64 keys in the reverse order of float64 values (n,)."""
+    return ~ascending(values)
+
+
+def value_of(key: np.uint64, falling: bool = False) -> float:
+    """The number of which `ascending`, or where `falling` is set `descending`, made this key."""
+    key = ~np.uint64(key) if falling else np.uint64(key)
+    return float(np.array(key ^ HIGH if key >= HIGH else ~key).view(np.float64))
+
+
+def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
+    """The least key at which the weights of all keys up to it add up to `budget` or more; None: all are less.
+
+    Sums of whole numbers below 2⁵³ are exact in any order.
+    """
+    found, before = np.uint64(0), 0.0
+    sums: np.ndarray
+    for shift in range(64, 0, -BITS):
+        sums, held, count = np.zeros(1 << BITS), [], 0
+        for block in blocks():
+            held.append(_begun(*block, found, shift))
+            count += len(held[-1][0])
+            if count > SORTED:  # with all before: their sums by the next bits
+                for keys, weights in held:
+                    digit = (keys >> np.uint64(shift - BITS) & np.uint64((1 << BITS) - 1)).astype(np.int64)
+                    sums += np.bincount(digit, weights, minlength=1 << BITS)
+                held = []
+        if count <= SORTED:
+            keys, weights = (np.concatenate(each) for each in zip(*held, strict=True))
+            different, index = np.unique(keys, return_inverse=True)
+            sums = np.bincount(index, weights)
+        reached = before + np.cumsum(sums)
+        place = int(np.searchsorted(reached, budget))
+        if place == len(reached):
+            return None
+        before = float(reached[place - 1]) if place else before
+        if count <= SORTED:
+            return BudgetCut(different[place], before)
+        found = found << np.uint64(BITS) | np.uint64(place)
+    return BudgetCut(found, before)
+
+
+def _begun(keys: np.ndarray, weights: np.ndarray, found: np.uint64, shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the keys whose bits from `shift` on are `found`, with their weights."""
+    if shift == 64:
+        return keys, weights
+    mine = np.flatnonzero(keys >> np.uint64(shift) == found)
+    return keys[mine], weights[mine]
+
+
+class Filling:
+    """Takes documents by ascending key, and of equal keys in the order in which they come, as long as there is room.
+
+    The first that does not fit ends it. Every document is to be shown once, in one order.
+    """
+
+    def __init__(self, blocks: Blocks, room: float) -> None:
+        """blocks: with weights that are whole numbers."""
+        cut = find_cut(blocks, np.floor(room) + 1)
+        self.key = None if cut is None else cut.key
+        self.left = 0.0 if cut is None else np.floor(room) - cut.before
+
+    def take(self, keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(n,) bool: which of these documents (n,) are taken."""
+        if self.key is None:
+            return np.ones(len(keys), bool)
+        taken = keys < self.key
+        ties = np.flatnonzero(keys == self.key)
+        filled = np.cumsum(weights[ties])
+        taken[ties] = filled <= self.left
+        self.left -= float(filled[-1]) if len(ties) else 0.0
+        return taken
+
+
 class GroupDriver(Iteration[ShardedSelection]):
     """The driver of groups: the budget and the limits of a corpus, sums and cuts over it, and what is undecided.
 
     :raises UndecidedTooFew: of `run`: see there.
     """
 
-    read_undecided: Any  # the map that reads a group's documents `at`, and sums those `inside`
-    state: Any  # of the rounds
+    state: Any  # of the rounds: a `Round`
     terms: Sequence[Term]  # of quality
     diversity: Sequence[Term]
-    index: Sequence[np.ndarray]  # places of the undecided in each group
-    fixed: Sequence[Handed]  # of each group `inside`, (n,) bool: which other documents are selected
-    own: Limits  # the corpus's, on the undecided
-    spent: Spent  # by the fixed ones
-    hashes: Callable[[], Iterator[np.ndarray]]  # (n,) uint64 of each group's documents, by which samples are drawn
 
     def __init__(
         self,
@@ -208,11 +325,8 @@ class GroupDriver(Iteration[ShardedSelection]):
         self.unit, self.size = budget_of(settings, self.count, (tokens, float(census.tokens[0])))
         self.total = tokens if self.unit == "tokens" else float(self.count)  # weight of all
         self.limits = make_ends(settings, self.size, census)
-        self.coded = []
-        for group in self.groups if self.limits.columns else ():
-            codes = self.limits.codes(group.shard.groups)
-            named = {f"codes_{place}": own for place, own in enumerate(codes)}
-            self.coded.append(self.hand(f"codes-{group.number}", **named))
+        coded = (np.array(self.limits.codes(shard.groups)) for shard in (shards if self.limits.columns else ()))
+        self.coded = [self.hand(f"codes-{number}", codes=codes) for number, codes in enumerate(coded)]
         self.history: list[dict[str, float]] = []
 
     def hand(self, name: str, **arrays: np.ndarray) -> Handed:
@@ -230,30 +344,19 @@ class GroupDriver(Iteration[ShardedSelection]):
         """A function that gives this array of one group after the other."""
         if self.count > HELD:
             return lambda: (each.read(name)[0] for each in found)
-        held: list[np.ndarray] = []
+        held = [each.read(name)[0] for each in found]
+        return lambda: iter(held)
 
-        def arrays() -> Iterator[np.ndarray]:
-            held.extend(each.read(name)[0] for each in found[len(held) :])
-            return iter(held)
-
-        return arrays
-
-    def weights(self, group: Group) -> np.ndarray:
-        """(n,) float64: what each document takes of the budget."""
-        return weights_of(self.settings, group.shard)
-
-    def known(self, group: Group) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(n,) each: the documents' lengths, and their codes in the limited columns."""
-        names = [f"codes_{place}" for place in range(len(self.limits.columns))]
-        codes = self.coded[group.number].read(*names) if names else []
+    def known(self, group: Group) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) the documents' lengths, and (C, n) their codes in the C limited columns."""
+        codes = self.coded[group.number].read("codes")[0] if self.coded else np.zeros((0, len(group.shard)), np.int64)
         tokens = group.shard.tokens if self.reads_columns else np.ones(len(group.shard))
         return np.asarray(tokens, dtype=np.float64), codes
 
     def limits_at(self, rows: Sequence[np.ndarray]) -> Limits:
         """The corpus's limits on some documents: the places (n,) of each group's, one group after the other."""
         known = [self.known(group) for group in self.groups]
-        columns = range(len(self.limits.columns))
-        codes = [picked((own[place] for _, own in known), rows) for place in columns]
+        codes = np.hstack([own[:, at] for (_, own), at in zip(known, rows, strict=True)])
         return self.limits.of(picked((tokens for tokens, _ in known), rows), codes)
 
     # ------------------------------------------------------------ sums and cuts
@@ -265,7 +368,7 @@ class GroupDriver(Iteration[ShardedSelection]):
     def _span(self, column: int) -> tuple[float, float]:
         def each() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for group in self.groups:
-                yield quality_of(group.shard)[:, column], self.weights(group)
+                yield quality_of(group.shard)[:, column], self.state.weights(group)
 
         cut = self._cut(lambda: ((descending(quality), weights) for quality, weights in each()))
         last = value_of(cut.key, falling=True)
@@ -294,44 +397,20 @@ class GroupDriver(Iteration[ShardedSelection]):
 
         def falling() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for group, price in zip(self.groups, above(), strict=True):
-                yield descending(price), self.weights(group)
+                yield descending(price), self.state.weights(group)
 
         level = value_of(self._cut(falling).key, falling=True)
         over = math.fsum(
-            float(self.weights(group) @ (each - level).clip(min=0))
+            float(self.state.weights(group) @ (each - level).clip(min=0))
             for group, each in zip(self.groups, above(), strict=True)
         )
         return ReducedPrices(level, over + self.limits.whole.held(level, dual), above, dual)
-
-    def soften(self, name: str, reduced: ReducedPrices, width: float) -> SoftCut:
-        """The cut made soft: this wide, and at the level at which the documents spend the budget."""
-        spread = np.arange(-SIDE, SIDE + 1) / GRAINS
-        weight = np.zeros(len(spread))
-        for group, above in zip(self.groups, reduced.above(), strict=True):
-            place = np.rint(((above - reduced.level) * GRAINS / width).clip(-SIDE, SIDE)).astype(np.int64) + SIDE
-            weight += np.bincount(place, self.weights(group), len(spread))
-        size, lowest = min(self.size, SPENT * self.total), -SIDE / GRAINS
-
-        def over(by: float) -> float:
-            return float(weight @ expit(spread - by)) - size
-
-        moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
-        level = reduced.level + width * moved
-        most = worth = self.limits.whole.held(level, reduced.dual)
-        fixed, nothing = [], np.zeros(0, np.int64)
-        for group, above in zip(self.groups, reduced.above(), strict=True):
-            off, weights = above - level, self.weights(group)
-            p = expit(off / width)
-            most += width * float(weights @ np.logaddexp(0, off / width))
-            worth += float(weights @ (p * off))
-            fixed.append(self.hand(f"soft-{name}-{group.number}", at=nothing, inside=p.astype(np.float32)))
-        return SoftCut(fixed, most, worth)
 
     def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
         return self.limits.of(*self.known(group)).charge(dual) if self.limits.whole else np.zeros(len(group.shard))
 
-    # ------------------------------------------------------------ the undecided
+    # ------------------------------------------------------------ what was found
 
     @property
     def constant(self) -> float:
@@ -347,76 +426,6 @@ class GroupDriver(Iteration[ShardedSelection]):
         """(n,) ones of each group."""
         return (np.ones(len(group.shard), np.int64) for group in self.groups)
 
-    def sample(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
-        """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
-        filling = Filling(lambda: zip(self.hashes(), lengths(), strict=True), room)
-        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), lengths(), strict=True)]
-
-    def places(self, name: str, index: Sequence[np.ndarray]) -> list[Handed]:
-        """These places of each group (`at`) for a round, with no document `inside`."""
-        return self.hand_each(f"at-{name}", at=index, inside=(np.zeros(count, bool) for count in self.rows))
-
-    def given(self, arrays: Iterable[Handed]) -> list[Group]:
-        """The groups as items of a round that needs these arrays."""
-        return [group._replace(now=now) for group, now in zip(self.groups, arrays, strict=True)]
-
-    def nearest(
-        self, name: str, prices: ReducedPrices, lengths: Callable[[], Iterator[np.ndarray]], room: int
-    ) -> Nearest:
-        """The documents nearest to the cut, as many as there is room for, about half of it above the cut.
-
-        lengths: (n,) of each group, what each document takes of the room.
-        """
-        level, above = prices.level, prices.above
-
-        def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            """Distances from the cut, and lengths, of the documents above it or of the others."""
-            for price, length in zip(above(), lengths(), strict=True):
-                off = price - level
-                mine = (off > 0) == over
-                yield ascending(np.abs(off[mine])), length[mine]
-
-        ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
-        below = min(ends[1], room - min(ends[0], room // 2))
-        rooms = {True: room - below, False: below}
-        fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
-        index, fixed, spent, starts = [], [], [], []
-        for group, price, length in zip(self.groups, above(), lengths(), strict=True):
-            off = price - level
-            undecided = np.zeros(len(off), bool)
-            for over, filling in fillings.items():
-                mine = np.flatnonzero((off > 0) == over)
-                undecided[mine] = filling.take(ascending(np.abs(off[mine])), length[mine])
-            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
-            index.append(at)
-            starts.append(off[at] > 0)
-            fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
-            spent.append(self.limits.of(*self.known(group)).spent(inside))
-        return Nearest(index, fixed, reduce(add, spent), starts)
-
-    def take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
-        """What the groups tell of the documents `at`, and of those `inside`: see `nearest`."""
-        return self.maps(type(self).read_undecided, replace(self.state, name=name), self.given(fixed), self.rows)
-
-    def pose(self, name: str, near: Nearest, start: np.ndarray | None) -> Undecided:
-        """Makes these documents the undecided ones. start: (m,) their first p.
-
-        :raises UndecidedTooFew: they cannot meet the limits.
-        """
-        self.index, self.fixed, self.spent = near.at, near.fixed, near.spent
-        self.own, self.starts = self.limits_at(near.at), np.cumsum([0, *map(len, near.at)])
-        left = self.own.less(near.spent)
-        if not left.fits():
-            raise UndecidedTooFew
-        linear = picked((self.state.linear(group.shard) for group in self.groups), near.at)
-        return Undecided(self.take(name, near.fixed), linear, left, start)
-
-    def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
-        """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
-        found = self.fixed[place].read("inside")[0].astype(values.dtype)
-        found[self.index[place]] = values[self.starts[place] : self.starts[place + 1]]
-        return found
-
     def finish(
         self,
         decisions: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
@@ -428,7 +437,7 @@ class GroupDriver(Iteration[ShardedSelection]):
         probability, and price of a document; statistics: diversity's raw values, by name; more: other facts."""
         decided, sums, selected = [], np.zeros(self.columns), 0
         for group, (own, probability, price) in zip(self.groups, decisions, strict=True):
-            sums += (self.weights(group) * own) @ quality_of(group.shard)
+            sums += (self.state.weights(group) * own) @ quality_of(group.shard)
             selected += int(own.sum())
             numbers = {"probability": probability.astype(np.float32), "price": price.astype(np.float32)}
             decided.append(hand_on(self.folder, f"decided-{group.number}", selected=own, **numbers))

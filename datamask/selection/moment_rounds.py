@@ -2,14 +2,10 @@
 
     found = MomentRounds(shards, config, folder, maps).run()
 
-Features are laid out once, as flat files that later rounds map into memory. A sample gives the terms, their
-calibration, DiSF's standardisation and the state at which to price first; from there it goes on as
+Features are laid out once, as flat files that later rounds map into memory; only workers hold them. A sample gives the
+terms, their calibration, DiSF's standardisation and the state at which to price first. From there it goes on as
 `selection.price_rounds` has it. At the end the prices that bound the objective are computed with their rounding errors,
 and the moments of the selected exactly.
-
-Only workers hold features. One worker solves the undecided documents, whose features fill the room, or more if the
-budget takes more documents than that holds. The caller holds a few numbers of each undecided and each sampled document,
-and none of the others.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from datamask.selection.cover.solve import span_of_objective
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.moments import DiSF, SummedMoments
-from datamask.selection.price_rounds import Fractions, Rounds
+from datamask.selection.price_rounds import Rounds
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, row_hashes
@@ -42,9 +38,6 @@ from datamask.selection.solvers.quadratic import Quadratic, prepare, priced, rou
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
 LEARNING_STEPS = 40  # steps of the ascent on the sample at most
-
-
-# -- what a worker finds in a group's features, and how one solves the undecided
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +59,55 @@ class MomentState(groups.Round):
         """The diversity terms' metrics."""
         return [term.metric for term in self.diversity if isinstance(term.metric, MomentMetric)]
 
+    def pool(self, group: groups.Group) -> Pool:
+        """A group's documents."""
+        return Pool(mapped(_features(self, group)), groups.quality_of(group.shard), device=self.device)
+
+    def moments(self, state: np.ndarray) -> list[torch.Tensor]:
+        """The metrics' moments at a state (J,), on this worker's device."""
+        return [moment.to(self.device) for moment in self.joint.unflatten(state)]
+
+    def prices(self, group: groups.Group) -> list[np.ndarray]:
+        pool, linear = self.pool(group), torch.from_numpy(self.linear(group))
+        factors = [-0.5] * len(self.metrics)
+        found = (priced(pool, self.metrics, factors, linear, self.moments(slope))[0] for slope in self.slopes)
+        return [price.numpy() for price in found]
+
+    def rows(self, group: groups.Group, at: np.ndarray, mass: np.ndarray) -> dict[str, np.ndarray]:
+        features, rows = mapped(_features(self, group)), np.flatnonzero(mass) if mass.any() else np.zeros(1, np.int64)
+        pool = Pool(features[rows], np.zeros(len(rows)), device=self.device)
+        sums = (metric.sum_over(pool, torch.from_numpy(mass[rows]), torch.float32) for metric in self.metrics)
+        return {"features": features[at], "state": self.joint.flatten(sums)}
+
+    def quadratic(self, posed: groups.Undecided) -> Quadratic:
+        """The problem of the undecided, whose features are held in memory."""
+        features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
+        pool = Pool(features, np.zeros(len(features)), device=self.device)
+        return Quadratic(
+            [prepare(metric, pool) for metric in self.metrics],
+            moment_coefficients(self.diversity, self.size),
+            torch.from_numpy(posed.linear / self.size),
+            Feasible(posed.limits),
+            self.moments(groups.sum_groups(posed.taken, "state") * self.size),
+            posed.offset,
+        )
+
+    def solve(self, posed: groups.Undecided) -> groups.Fractions:
+        """See `Round.solve`; the state is that of the least bound."""
+        problem = self.quadratic(posed)
+        assert posed.p is not None
+        start = problem.feasible.project(torch.from_numpy(posed.p))
+        found = relaxation.relax_mask(problem, start, relaxation.TOLERANCE, lambda step: None)
+        return groups.Fractions(found.p.numpy(), self.joint.flatten(found.bound_moments) / self.size, found.value)
+
+    def search(self, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+        posed, _, _ = item
+        problem, p = self.quadratic(posed), torch.from_numpy(posed.p)
+        moments = problem.moments(p)
+        relaxed = Ascent(p, moments, problem.value(p, moments), problem.price(moments), float("inf"), moments)
+        mask, _, _ = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, lambda step: None)
+        return mask.numpy(), self.joint.flatten(problem.moments(mask.double())) / self.size
+
 
 def can_sum_moments(settings: ResolvedSelect) -> bool:
     """Whether these settings can be solved by sums over shards: solver relaxation, moment metrics that read features
@@ -83,35 +125,8 @@ def write_features(state: MomentState, group: groups.Group) -> dict[str, np.ndar
     return {"hashes": row_hashes(features, state.settings.seed)}
 
 
-@groups.hands_on("taken")
-def read_undecided(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
-    """Map: a group's features of the documents `at`, and of those that are selected beside them (`inside`) the state
-    (J,) and the quality's part of the objective (`offset`)."""
-    at, inside = group.given("at", "inside")
-    features, rows = mapped(_features(state, group)), np.flatnonzero(inside) if inside.any() else np.zeros(1, np.int64)
-    pool = Pool(features[rows], np.zeros(len(rows)), device=state.device)
-    mass = groups.weights_of(state.settings, group.shard) * inside / state.size
-    sums = (metric.sum_over(pool, torch.from_numpy(mass[rows]), torch.float32) for metric in state.metrics)
-    offset = np.asarray(mass @ state.linear(group.shard))
-    return {"features": features[at], "state": state.joint.flatten(sums), "offset": offset}
-
-
-@groups.hands_on("price")
-def price_group(state: MomentState, group: groups.Group) -> dict[str, np.ndarray]:
-    """Map: a group's prices (n,) at each of the slopes, `price_<number>`."""
-    pool, linear = _pool(state, group), torch.from_numpy(state.linear(group.shard))
-    factors = [-0.5] * len(state.metrics)
-    slopes = (on_device(state.device, state.joint.unflatten(slope)) for slope in state.slopes)
-    found = (priced(pool, state.metrics, factors, linear, slope)[0].numpy() for slope in slopes)
-    return {f"price_{place}": price for place, price in enumerate(found)}
-
-
 def _features(state: MomentState, group: groups.Group) -> str:
     return f"{state.folder}/features-{group.number}.npy"
-
-
-def _pool(state: MomentState, group: groups.Group) -> Pool:
-    return Pool(mapped(_features(state, group)), groups.quality_of(group.shard), device=state.device)
 
 
 @groups.hands_on("measured")
@@ -123,8 +138,8 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
     (n,), about the dual prices, are computed again in float64.
     """
     assert state.bounded is not None and state.chosen is not None
-    selected, thresholds = group.given("selected", "thresholds")
-    pool, weights = _pool(state, group), groups.weights_of(state.settings, group.shard)
+    selected, thresholds = group.now.read("selected", "thresholds")
+    pool, weights = state.pool(group), state.weights(group)
     index, mass = torch.from_numpy(np.flatnonzero(selected)), torch.from_numpy(weights * selected)
     arrays = {}
     for number, metric in enumerate(state.metrics):
@@ -132,8 +147,8 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
         if isinstance(metric, DiSF):
             pair = metric.exact_sums(pool.rows(index, torch.float64))
             arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
-    linear = torch.from_numpy(state.linear(group.shard))
-    bounded, chosen = (on_device(state.device, state.joint.unflatten(at)) for at in (state.bounded, state.chosen))
+    linear = torch.from_numpy(state.linear(group))
+    bounded, chosen = map(state.moments, (state.bounded, state.chosen))
     price, error = priced(pool, state.metrics, state.joint.scales, linear, bounded, errors=True)
     most = price + error
     near = (most > torch.from_numpy(thresholds)).nonzero()[:, 0]
@@ -145,58 +160,9 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
     return dict(most=most.numpy(), price=last.numpy(), **arrays)
 
 
-# ---------------------------------------------------------------- the undecided
-
-
-def quadratic_of(state: MomentState, posed: groups.Undecided) -> Quadratic:
-    """The problem of the undecided on one worker, which holds their features in memory."""
-    features = np.concatenate([taken.read("features")[0] for taken in posed.taken])
-    pool = Pool(features, np.zeros(len(features)), device=state.device)
-    held = state.joint.unflatten(groups.sum_groups(posed.taken, "state") * state.size)
-    return Quadratic(
-        [prepare(metric, pool) for metric in state.metrics],
-        moment_coefficients(state.diversity, state.size),
-        torch.from_numpy(posed.linear / state.size),
-        Feasible(posed.limits),
-        on_device(state.device, held),
-        posed.offset,
-    )
-
-
-def solve_fractions(state: MomentState, posed: groups.Undecided) -> Fractions:
-    """The fractional optimum of the undecided, and the state of its least bound."""
-    problem = quadratic_of(state, posed)
-    feasible = problem.feasible
-    start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
-    found = relaxation.relax_mask(problem, start, relaxation.TOLERANCE, lambda step: None)
-    return Fractions(found.p.numpy(), state.joint.flatten(found.bound_moments) / state.size, found.value)
-
-
-def search_mask(state: MomentState, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The best mask (m,) found from a fractional optimum of the undecided, and the state (J,) of the corpus with it."""
-    posed, _, _ = item
-    problem, p = quadratic_of(state, posed), torch.from_numpy(posed.p)
-    moments = problem.moments(p)
-    relaxed = Ascent(p, moments, problem.value(p, moments), problem.price(moments), float("inf"), moments)
-    mask, _, _ = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, lambda step: None)
-    return mask.numpy(), state.joint.flatten(problem.moments(mask.double())) / state.size
-
-
-def on_device(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The moments there."""
-    return [moment.to(device) for moment in moments]
-
-
-# ---------------------------------------------------------------- the driver
-
-
 class MomentRounds(Rounds):
     """The driver of metrics whose state is a moment. room: bytes of the undecided documents' float16 features."""
 
-    read_undecided = staticmethod(read_undecided)
-    price_group = staticmethod(price_group)
-    solve_fractions = staticmethod(solve_fractions)
-    search_mask = staticmethod(search_mask)
     room_words = "{:,} documents"
     descended = False  # a pass costs as much as a step of the solve, whose solution the sample's may be near
 
@@ -207,7 +173,7 @@ class MomentRounds(Rounds):
         self.hashes = self.column(laid, "hashes")
         self.numbers, self.lengths = self.count, self.ones
         sampled = self.sample(SAMPLE, self.ones)
-        taken = self.take("sample", self.places("sample", sampled))
+        taken = self.take_sample(sampled)
         order = np.argsort(groups.picked(self.hashes(), sampled), kind="stable")
         features = np.concatenate([each.read("features")[0] for each in taken])[order]
         quality = groups.picked((groups.quality_of(group.shard) for group in self.groups), sampled)[order]
@@ -252,7 +218,7 @@ class MomentRounds(Rounds):
         measured = self.maps(measure_selection, at, self.given(thresholds), self.rows)
         prices = self.column(measured, "most")
         summed = math.fsum(
-            float(self.weights(group) @ np.abs(price)) / self.size
+            float(self.state.weights(group) @ np.abs(price)) / self.size
             for group, price in zip(self.groups, prices(), strict=True)
         )
         most = self.reduced("last", prices, reduced.dual).most / self.size
@@ -268,7 +234,7 @@ class MomentRounds(Rounds):
                 sums = (torch.from_numpy(groups.sum_groups(measured, f"sums_{place}_{side}")) for side in range(2))
                 exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *sums)
         decisions = (
-            (chosen(place), probability(place), done.read("price")[0] * self.weights(group) / self.size)
+            (chosen(place), probability(place), done.read("price")[0] * self.state.weights(group) / self.size)
             for place, (group, done) in enumerate(zip(self.groups, measured, strict=True))
         )
         return self.finish(decisions, {**raw, **exact}, Certificate(bound, self.solved.value + self.constant))

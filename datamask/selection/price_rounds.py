@@ -8,7 +8,8 @@
     terminate  whether the bound is near
     postprocess  one search for a mask among the undecided
 
-A subclass lays the corpus out, says its terms, and has the maps (`cover.cover_shards`, `moment_rounds`). A fractional
+A subclass lays the corpus out and says its terms; the state of its rounds is a `groups.Round` (`cover.cover_shards`,
+`moment_rounds`). A fractional
 optimum over a state of J numbers has at most J + 1 fractional documents, so the undecided that one worker can hold are
 enough for corpora of any size.
 """
@@ -18,13 +19,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import Bounds, brentq, minimize
+from scipy.special import expit
 
 from datamask.maps import Handed
 from datamask.selection import groups
@@ -32,6 +36,7 @@ from datamask.selection.cover.solve import ACCURACY
 from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.metrics.moments import SummedMoments
 from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits, Spent
 
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
 # The descent's cut is soft: a document counts by the logistic function of its distance from the cut. SOFT are the
@@ -40,6 +45,7 @@ LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at 
 # after TURNS passes, or when the divergence of the two states is below this share, ENOUGH, of it; the descent, when a
 # choice is within NEAR of the bound.
 SOFT, TURNS, ENOUGH, NEAR = (0.3, 0.1, 0.03, 0.01), 25, 0.25, 0.005
+SIDE, GRAINS = 640, 16  # of a histogram of distances from a soft cut: bins on each side, and bins to its width
 FINE = 0.1  # the first step assumes that the bound is 1 / FINE² times as stiff as its conjugate part
 SOLVES = 8  # solves of the undecided at most
 LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M long texts were .8 % off after one
@@ -48,12 +54,12 @@ LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M lon
 SHORTER = (0.5, 0.25, 0.1, 0.03)
 
 
-class Fractions(NamedTuple):
-    """The fractional optimum of the undecided."""
+class SoftCut(NamedTuple):
+    """Documents that count by the logistic function p of their distance from the cut."""
 
-    p: np.ndarray  # (m,)
-    state: np.ndarray  # (J,) of the whole corpus
-    value: float
+    fixed: Sequence[Handed]  # of each group `inside`, (n,) float32: p
+    most: float  # what `groups.ReducedPrices.most` is at most, with the entropy of p times the width
+    worth: float  # of that, without the entropy
 
 
 class Priced(NamedTuple):
@@ -76,16 +82,8 @@ class _Reached(NamedTuple):
 
 
 class Rounds(groups.GroupDriver):
-    """The driver of groups by prices at states (J,).
+    """The driver of groups by prices at states (J,)."""
 
-    Its maps: `price_group` hands on a group's prices (n,) at each of `Round.slopes`, `price_<number>`. One worker
-    solves the undecided (`solve_fractions`). `search_mask` is given these with their fractional optimum as p, its
-    prices (m,) and how many others are selected, and finds the best mask (m,) with the corpus's state (J,).
-    """
-
-    price_group: Any
-    solve_fractions: Any
-    search_mask: Any
     joint: SummedCoverage | SummedMoments  # without documents: diversity's part of the objective
     objective_span: float
     numbers: int  # that all documents take of the room
@@ -93,6 +91,11 @@ class Rounds(groups.GroupDriver):
     room: int
     greatest_room: int  # where it may grow if it holds too few
     descended = True  # whether the first state is that of a descent; else it is made where solves do not come near
+    index: Sequence[np.ndarray]  # places of the undecided in each group
+    fixed: Sequence[Handed]  # of each group `inside`, (n,) bool: which other documents are selected
+    own: Limits  # the corpus's, on the undecided
+    spent: Spent  # by the fixed ones
+    hashes: Callable[[], Iterator[np.ndarray]]  # (n,) uint64 of each group's documents, by which samples are drawn
     answers: Feasible | None = None  # of the documents that the limits' prices are learned on
     room_words: str  # a room in words, with a place for its number
 
@@ -113,9 +116,9 @@ class Rounds(groups.GroupDriver):
 
     def step(self) -> None:
         """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
-        near = self.nearest(f"{self.done}", self.best.reduced, self.lengths, self.room)
+        near = self.nearest()
         self.posed_last = self.pose(f"{self.done}", near, np.concatenate(self.first_p(near)))
-        [self.solved] = self.maps(type(self).solve_fractions, self.state, [self.posed_last])
+        [self.solved] = self.maps(type(self.state).solve, self.state, [self.posed_last])
         self.p, self.solves = self.solved.p, self.solves + 1
         states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in SHORTER)]
         prices = self.price(f"{self.done + 1}", *states)
@@ -193,11 +196,10 @@ class Rounds(groups.GroupDriver):
                 raise _Enough
             return softened / span, (own - state)[used] * unit / span
 
-        options = {"maxfun": TURNS, "maxcor": TURNS, "ftol": 0, "gtol": 0}
+        options, bounds = {"maxfun": TURNS, "maxcor": TURNS, "ftol": 0, "gtol": 0}, Bounds(lowest / unit)
         for width in widths:
             start, now = now.at, _Reached(np.inf, now.at)
             with contextlib.suppress(_Enough):
-                bounds = Bounds(lowest / unit)
                 minimize(bound, start, width, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
             if least.bound - most < NEAR * span:
                 break
@@ -207,12 +209,36 @@ class Rounds(groups.GroupDriver):
         """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
         return groups.sum_groups(self.take(name, fixed), "state")
 
+    def soften(self, name: str, reduced: groups.ReducedPrices, width: float) -> SoftCut:
+        """The cut made soft: this wide, and at the level at which the documents spend the budget."""
+        spread = np.arange(-SIDE, SIDE + 1) / GRAINS
+        weight = np.zeros(len(spread))
+        for group, above in zip(self.groups, reduced.above(), strict=True):
+            place = np.rint(((above - reduced.level) * GRAINS / width).clip(-SIDE, SIDE)).astype(np.int64) + SIDE
+            weight += np.bincount(place, self.state.weights(group), len(spread))
+        size, lowest = min(self.size, groups.SPENT * self.total), -SIDE / GRAINS
+
+        def over(by: float) -> float:
+            return float(weight @ expit(spread - by)) - size
+
+        moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
+        level = reduced.level + width * moved
+        most = worth = self.limits.whole.held(level, reduced.dual)
+        fixed, nothing = [], np.zeros(0, np.int64)
+        for group, above in zip(self.groups, reduced.above(), strict=True):
+            off, weights = above - level, self.state.weights(group)
+            p = expit(off / width)
+            most += width * float(weights @ np.logaddexp(0, off / width))
+            worth += float(weights @ (p * off))
+            fixed.append(self.hand(f"soft-{name}-{group.number}", at=nothing, inside=p.astype(np.float32)))
+        return SoftCut(fixed, most, worth)
+
     # ------------------------------------------------------------ prices
 
     def price(self, name: str, *states: np.ndarray) -> list[Priced]:
         """Prices every document at each of these states (J,)."""
         slopes = [self.joint.slope(state) for state in states]
-        found = self.maps(type(self).price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
+        found = self.maps(groups.price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
         priced = []
         for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
             prices = self.column(found, f"price_{place}")
@@ -235,6 +261,72 @@ class Rounds(groups.GroupDriver):
 
     # ------------------------------------------------------------ the undecided
 
+    def sample(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
+        """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
+        filling = groups.Filling(lambda: zip(self.hashes(), lengths(), strict=True), room)
+        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), lengths(), strict=True)]
+
+    def take_sample(self, index: Sequence[np.ndarray]) -> list[Handed]:
+        """What the groups tell of the documents at these places of each, with no document `inside`."""
+        nothing = (np.zeros(count, bool) for count in self.rows)
+        return self.take("sample", self.hand_each("at-sample", at=index, inside=nothing))
+
+    def given(self, arrays: Iterable[Handed]) -> list[groups.Group]:
+        """The groups as items of a round that needs these arrays."""
+        return [group._replace(now=now) for group, now in zip(self.groups, arrays, strict=True)]
+
+    def nearest(self) -> groups.Nearest:
+        """The documents nearest to the cut, as many as there is room for, about half of it above the cut."""
+        level, above, lengths, room = self.best.reduced.level, self.best.reduced.above, self.lengths, self.room
+
+        def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            """Distances from the cut, and lengths, of the documents above it or of the others."""
+            for price, length in zip(above(), lengths(), strict=True):
+                off = price - level
+                mine = (off > 0) == over
+                yield groups.ascending(np.abs(off[mine])), length[mine]
+
+        ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
+        below = min(ends[1], room - min(ends[0], room // 2))
+        rooms = {True: room - below, False: below}
+        fillings = {over: groups.Filling(partial(side, over), room) for over, room in rooms.items()}
+        index, fixed, spent, starts = [], [], [], []
+        for group, price, length in zip(self.groups, above(), lengths(), strict=True):
+            off = price - level
+            undecided = np.zeros(len(off), bool)
+            for over, filling in fillings.items():
+                mine = np.flatnonzero((off > 0) == over)
+                undecided[mine] = filling.take(groups.ascending(np.abs(off[mine])), length[mine])
+            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
+            index.append(at)
+            starts.append(off[at] > 0)
+            fixed.append(self.hand(f"at-{self.done}-{group.number}", at=at, inside=inside))
+            spent.append(self.limits.of(*self.known(group)).spent(inside))
+        return groups.Nearest(index, fixed, reduce(add, spent), starts)
+
+    def take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
+        """What the groups tell of the documents `at`, and of those `inside`: see `nearest`."""
+        return self.maps(groups.read_undecided, replace(self.state, name=name), self.given(fixed), self.rows)
+
+    def pose(self, name: str, near: groups.Nearest, start: np.ndarray | None) -> groups.Undecided:
+        """Makes these documents the undecided ones. start: (m,) their first p.
+
+        :raises UndecidedTooFew: they cannot meet the limits.
+        """
+        self.index, self.fixed, self.spent = near.at, near.fixed, near.spent
+        self.own, self.starts = self.limits_at(near.at), np.cumsum([0, *map(len, near.at)])
+        left = self.own.less(near.spent)
+        if not left.fits():
+            raise groups.UndecidedTooFew
+        linear = groups.picked((self.state.linear(group) for group in self.groups), near.at)
+        return groups.Undecided(self.take(name, near.fixed), linear, left, start)
+
+    def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
+        """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
+        found = self.fixed[place].read("inside")[0].astype(values.dtype)
+        found[self.index[place]] = values[self.starts[place] : self.starts[place + 1]]
+        return found
+
     def first_p(self, near: groups.Nearest) -> list[np.ndarray]:
         """(m,) of each group: the first p of these documents: the last optimum, or at first which are above the cut."""
         if len(self.p):
@@ -254,7 +346,7 @@ class Rounds(groups.GroupDriver):
         """
         price = groups.picked(priced.prices(), self.index)
         beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
-        [(mask, state)] = self.maps(type(self).search_mask, self.state, [(posed, price, beside_it)])
+        [(mask, state)] = self.maps(type(self.state).search, self.state, [(posed, price, beside_it)])
         if broken := self.own.broken(self.spent + self.own.spent(mask)):
             raise groups.UndecidedTooFew(broken[0])
         return mask, state

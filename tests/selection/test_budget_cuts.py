@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from datamask.config import Quota, Select, resolve
-from datamask.selection import budget_cuts
-from datamask.selection.budget_cuts import Filling, ascending, descending, find_cut, value_of
+from datamask.selection import groups
+from datamask.selection.groups import Filling, ascending, descending, find_cut, value_of
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
 from datamask.selection.problem.pool import budget_of
 
 
-@pytest.fixture(params=[0, 20, budget_cuts.SORTED])
+@pytest.fixture(params=[0, 20, groups.SORTED])
 def sorted_at_most(request, monkeypatch: pytest.MonkeyPatch) -> None:
     """All bits by histograms, some of them, and all but the first 16 by sorting."""
-    monkeypatch.setattr(budget_cuts, "SORTED", request.param)
+    monkeypatch.setattr(groups, "SORTED", request.param)
 
 
 AWKWARD = np.array([0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 1e308, -1e308, np.inf, -np.inf, np.pi, 2.0**-1060])

@@ -19,8 +19,7 @@ from datamask.errors import ConfigError
 from datamask.selection import moment_rounds
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept
-from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.pool import Pool, max_earlier_similarity, repeats_kept
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device

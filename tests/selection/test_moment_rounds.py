@@ -129,13 +129,13 @@ def test_documents_of_nearly_one_price_are_chosen_in_their_shares(metric: str, n
 
 def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
     data = documents(5000, seed=7)
-    posed, solve_fractions = [], rounds.solve_fractions
+    posed, solve_one = [], rounds.MomentState.solve
 
     def solve(state, problem):
         posed.append(len(problem.linear))
-        return solve_fractions(state, problem)
+        return solve_one(state, problem)
 
-    monkeypatch.setattr(rounds.MomentRounds, "solve_fractions", solve)
+    monkeypatch.setattr(rounds.MomentState, "solve", solve)
     made, _ = shards(data, np.arange(5000), 3)
     settings = Select(select_ratio=0.1, algorithm="pairwise")
     found = rounds.MomentRounds(made, Config(select=settings), str(tmp_path), room=1000 * 2 * WIDTH).run()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from datamask.encoders import clusters
 from datamask.encoders.clusters import spherical_kmeans
-from datamask.selection import near_duplicates
-from datamask.selection.near_duplicates import max_earlier_similarity, repeats_kept
+from datamask.selection.problem.pool import BF16_MARGIN, max_earlier_similarity, repeats_kept
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])
@@ -61,4 +60,4 @@ def test_a_fit_in_blocks_is_the_fit_of_the_whole(monkeypatch):
 def test_the_margin_covers_bfloat16():
     rows = clustered(2000, 768, seed=9)
     error = (rows.bfloat16() @ rows.bfloat16().T).float() - rows @ rows.T
-    assert error.abs().max() < near_duplicates.BF16_MARGIN
+    assert error.abs().max() < BF16_MARGIN

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import random_array
 
-from datamask.selection.sparse_rows import csr_of, taken_rows
+from datamask.selection.cover.compiled import csr_of, taken_rows
 
 
 @given(st.integers(0, 99), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]), st.data())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datamask.selection.problem.limits import LimitKind, Limits
-from datamask.selection.solvers.swaps import best_swaps
+from datamask.selection.solvers.quadratic import best_swaps
 
 
 def problem(seed: int, tokens: bool, limited: bool) -> tuple[np.ndarray, np.ndarray, Limits, np.ndarray]:

@@ -27,8 +27,8 @@ from datamask.compiling import blocks_of
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
+from datamask.selection.cover.compiled import SHARED, index_type, lay_rows, share_rows, taken_rows
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
-from datamask.selection.sparse_rows import SHARED, index_type, lay_rows, share_rows, taken_rows
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
@@ -75,11 +75,7 @@ class AtomRows:
         return sum(parts.values(), np.zeros(self.width))
 
     def gains(
-        self,
-        mixture: compiled.Mixture,
-        documents: compiled.Documents,
-        which: np.ndarray,
-        found: np.ndarray,
+        self, mixture: compiled.Mixture, documents: compiled.Documents, which: np.ndarray, found: np.ndarray
     ) -> None:
         """Fills found (N,) at the rows `which`, as `compiled.row_gains` does."""
 

@@ -1,4 +1,5 @@
-"""Inner loops over sparse rows, compiled by Numba. They use one thread, so that sums are added in a fixed order.
+"""Sparse rows, their columns in 16 bits, which SciPy has not; and the inner loops over them, compiled by Numba. A loop
+uses one thread, so that sums are added in a fixed order; passes in which each row stands for itself use all cores.
 
 Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `value` (float32). `level` (J,) and
 `curves` are `Curves`, t (J,) the target distribution, mass (N,) the factor on a document's row.
@@ -6,11 +7,13 @@ Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from datamask.compiling import compiled
+from datamask.compiling import compiled, on_cores
 from datamask.selection.problem.limits import allowed, book_row
 
 # Of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most.
@@ -18,8 +21,8 @@ CROWD, PATIENCE = 32, 400
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
-
-
+NARROW = 1 << 16  # columns that uint16 can number
+SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 SMALLEST = 1e-300  # a level is no less: a logarithm, and what is left of a word in a thousand documents, stay finite
 
 
@@ -330,18 +333,17 @@ def anneal(rows, mixture, documents, sides, progress, schedule, budget, sums):  
 
 
 @compiled
-def lazy_greedy(rows, mixture, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
+def lazy_greedy(rows, mixture, mass, linear, weights, size, ranking):  # type: ignore[no-untyped-def]
     """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
     level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
-    1978). order: rows by their first gains, descending; kept as a binary heap by gain.
+    1978). The rows are kept as a binary heap by gain.
     """
-    count = len(order)
-    heap = order.copy()
+    count = len(linear)
+    heap = np.arange(count)
     key = np.empty(count)
-    for at in range(count):
-        row = heap[at]
-        key[at] = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
+    for row in range(count):
+        key[row] = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
     for at in range(count // 2 - 1, -1, -1):
         _sift_down(heap, key, at, count)
     spent, taken = 0.0, 0
@@ -383,3 +385,70 @@ def _sift_down(heap, key, at, count):  # type: ignore[no-untyped-def]
         heap[at], heap[child] = heap[child], heap[at]
         key[at], key[child] = key[child], key[at]
         at = child
+
+
+# -- rows copied in one pass
+
+
+def index_type(width: int) -> type:
+    """The type that numbers so many columns."""
+    return np.uint16 if width <= NARROW else np.uint32
+
+
+@compiled
+def copy_rows(matrix, rows, to_start, to, shift, first, last):  # type: ignore[no-untyped-def]
+    """The columns, plus `shift`, and numbers of the rows rows[first:last], to the places from to_start[n] on."""
+    (start, index, value), (to_index, to_value) = matrix, to
+    for n in range(first, last):
+        row = rows[n]
+        at = to_start[n]
+        for place in range(start[row], start[row + 1]):
+            to_index[at] = index[place] + shift
+            to_value[at] = value[place]
+            at += 1
+
+
+def lay_rows(
+    matrix: tuple[np.ndarray, np.ndarray, np.ndarray],  # start, index, value
+    rows: np.ndarray,  # (n,) row numbers
+    to_start: np.ndarray,  # (n,) at which place each begins
+    to: tuple[np.ndarray, np.ndarray],  # index, value
+    shift: int = 0,  # added to the columns
+) -> None:
+    """Copies rows to these places."""
+
+    def work(first: int, last: int) -> None:
+        copy_rows(tuple(matrix), rows, to_start, to, to[0].dtype.type(shift), first, last)
+
+    share_rows(work, len(rows), len(to[0]))
+
+
+def share_rows(work: Callable[[int, int], None], rows: int, numbers: int) -> None:
+    """`work(first, last)` of ranges of rows, each of which it computes alone: on all cores where there are many
+    numbers."""
+    if numbers < SHARED:
+        work(0, rows)
+    else:
+        on_cores(work, rows)
+
+
+def taken_rows(
+    matrix: tuple[np.ndarray, np.ndarray, np.ndarray], rows: np.ndarray, kinds: tuple[type, type] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """These rows, in this order, of a matrix of start, index and value: the same three, start (n + 1,) int64.
+
+    kinds: the types of index and value; None: as they are."""
+    start, index, value = matrix
+    rows = np.ascontiguousarray(rows, np.int64)
+    to_start = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(start[rows + 1] - start[rows], out=to_start[1:])
+    kept, of_value = kinds or (index.dtype, value.dtype)
+    to_index, to_value = np.empty(to_start[-1], kept), np.empty(to_start[-1], of_value)
+    lay_rows(matrix, rows, to_start, (to_index, to_value))
+    return to_start, to_index, to_value
+
+
+def csr_of(start: np.ndarray, index: np.ndarray, value: np.ndarray, width: int) -> csr_array:
+    """The matrix. Starts are numbered as columns are where they can be: otherwise scipy copies all columns to int64."""
+    start = start.astype(np.int32 if start[-1] < 1 << 31 else np.int64)
+    return csr_array((value, index, start), shape=(len(start) - 1, width))

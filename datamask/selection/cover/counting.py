@@ -33,7 +33,7 @@ from datamask.corpus.text_files import holds_json_lines, json_objects, read_text
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
 from datamask.pipeline import STAGES
-from datamask.selection.sparse_rows import csr_of, index_type, taken_rows
+from datamask.selection.cover.compiled import csr_of, index_type, taken_rows
 from datamask.stages import Progress, ShardFiles, required, silent
 from datamask.storage import Output
 from datamask.text.ngrams import BUCKETS, count_ngrams, counted, hashed_words

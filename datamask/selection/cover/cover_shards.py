@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,18 +22,18 @@ from datamask.devices import pick_device
 from datamask.maps import Handed, mapped, write_array
 from datamask.selection import groups
 from datamask.selection.cover import atoms
+from datamask.selection.cover.compiled import index_type
 from datamask.selection.cover.counting import reads_words, target_of
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
-from datamask.selection.price_rounds import Fractions, Rounds
+from datamask.selection.price_rounds import Rounds
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.problem.problem import Certificate, Term, weigh_terms
-from datamask.selection.sparse_rows import index_type
 
 SAMPLED = 1 << 17  # documents of a sample, at most
 JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as one problem, at 24 bytes a number
@@ -59,9 +58,6 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     return words * reads_words(settings) + embedded * atoms.NEAREST * documents
 
 
-# ---------------------------------------------------------------- what a worker does with a group
-
-
 @dataclass(frozen=True, eq=False)
 class Covering(groups.Round):
     """The state of a round."""
@@ -72,6 +68,50 @@ class Covering(groups.Round):
     ranges: np.ndarray | None = None  # (Q, 2) of quality, if the pool's documents count by it
     span: float = 0.0  # the objective's, from a random selection to the best
     joint: SummedCoverage | None = None  # without rows
+
+    def laid(self, number: int) -> atoms.AtomRows:
+        """The rows of atoms that `write_atoms` wrote of a group."""
+        start, index, value = (mapped(_part(self, number, part)) for part in ("start", "index", "value"))
+        return atoms.AtomRows(start, index, value, self.width)
+
+    def prices(self, group: groups.Group) -> list[np.ndarray]:
+        rows, linear = self.laid(group.number), self.linear(group)
+        return [linear + rows.scores(slope) for slope in self.slopes]
+
+    def rows(self, group: groups.Group, at: np.ndarray, mass: np.ndarray) -> dict[str, np.ndarray]:
+        rows = self.laid(group.number)
+        taken = rows.take(at)
+        return {"start": taken.start, "index": taken.index, "value": taken.value, "state": rows.state(mass)}
+
+    def concave(self, posed: groups.Undecided) -> Concave:
+        """The undecided documents' problem, its rows read into memory."""
+        assert self.joint is not None
+        held = groups.sum_groups(posed.taken, "state")
+        joint = replace(self.joint, rows=read_rows(posed.taken, self.width), held=held)
+        linear, feasible = torch.from_numpy(posed.linear), Feasible(posed.limits)
+        return Concave([joint], [1.0], linear, feasible, self.size, [held], posed.offset)
+
+    def solve(self, posed: groups.Undecided) -> groups.Fractions:
+        concave = self.concave(posed)
+        feasible = concave.feasible
+        start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
+        found = maximise(concave, start, UNDECIDED * self.span, STEPS, lambda step: None)
+        return groups.Fractions(found.p.numpy(), found.states[0], found.value)
+
+    def search(self, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Round.search`. Rounded, the optimum loses the less the more documents are selected, for it has no more
+        fractional ones; what is as near to it as it is to its bound is not searched further."""
+        posed, price, others = item
+        concave = self.concave(posed)
+        assert posed.p is not None
+        relaxed = torch.from_numpy(posed.p)
+        mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
+        best, rounded = concave.values(torch.stack([relaxed, torch.from_numpy(mask).double()])).tolist()
+        if best - rounded > UNDECIDED * self.span:
+            scale = self.span * mask.sum() / max(mask.sum() + others, 1)
+            effort = Effort(search=BRIEF * self.settings.coverage.search, seed=self.settings.seed)
+            mask = to_mask(concave, torch.from_numpy(price), mask, scale, effort, relaxed)
+        return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 
 @groups.hands_on("sketch")
@@ -98,7 +138,7 @@ def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
         [anchors] = state.anchors.read("rows")
-    weights = groups.weights_of(settings, group.shard)
+    weights = state.weights(group)
     counts = group.shard.ngrams() if reads_words(settings) else None
     rows, bend = atoms.lay_atoms(settings, weights, pool, anchors, counts)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
@@ -119,43 +159,8 @@ def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     }
 
 
-@groups.hands_on("taken")
-def read_undecided(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
-    """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
-    and the quality's part of the objective (`offset`)."""
-    at, inside = group.given("at", "inside")
-    rows, mass = _laid(state, group.number), groups.weights_of(state.settings, group.shard) * inside / state.size
-    taken = rows.take(at)
-    arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
-    return dict(**arrays, state=rows.state(mass), offset=np.asarray(mass @ state.linear(group.shard)))
-
-
-@groups.hands_on("price")
-def price_group(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
-    """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
-    rows, linear = _laid(state, group.number), state.linear(group.shard)
-    return {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
-
-
-def _laid(state: Covering, number: int) -> atoms.AtomRows:
-    start, index, value = (mapped(_part(state, number, part)) for part in ("start", "index", "value"))
-    return atoms.AtomRows(start, index, value, state.width)
-
-
 def _part(state: Covering, number: int, part: str) -> str:
     return f"{state.folder}/rows-{number}-{part}.npy"
-
-
-# ---------------------------------------------------------------- a part of the problem, on one worker
-
-
-def concave_of(state: Covering, posed: groups.Undecided) -> Concave:
-    """The undecided documents' problem as a concave one, its coverage's rows read into memory."""
-    assert state.joint is not None
-    held = groups.sum_groups(posed.taken, "state")
-    joint = replace(state.joint, rows=read_rows(posed.taken, state.width), held=held)
-    linear, feasible = torch.from_numpy(posed.linear), Feasible(posed.limits)
-    return Concave([joint], [1.0], linear, feasible, state.size, [held], posed.offset)
 
 
 def read_rows(taken: Sequence[Handed], width: int) -> atoms.AtomRows:
@@ -171,61 +176,20 @@ def read_rows(taken: Sequence[Handed], width: int) -> atoms.AtomRows:
     return atoms.AtomRows(np.concatenate([[0], np.cumsum(lengths)]), index, value, width)
 
 
-def solve_fractions(state: Covering, posed: groups.Undecided) -> Fractions:
-    """The fractional optimum of the undecided, on one worker."""
-    concave = concave_of(state, posed)
-    feasible = concave.feasible
-    start = feasible.uniform_start() if posed.p is None else feasible.project(torch.from_numpy(posed.p))
-    found = maximise(concave, start, UNDECIDED * state.span, STEPS, lambda step: None)
-    return Fractions(found.p.numpy(), found.states[0], found.value)
+def calibrate_metric(state: Covering, item: tuple[SummedCoverage, Sequence[Handed], np.ndarray, np.ndarray]) -> float:
+    """Map: a metric's own fractional optimum on some documents of the sample.
 
-
-def search_mask(state: Covering, item: tuple[groups.Undecided, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The best mask (m,) found from a fractional optimum of the undecided, and the state (J,) of the corpus with it.
-
-    Rounded, the optimum loses the less the more documents are selected, for it has no more fractional ones; what is as
-    near to it as it is to its bound is not searched further.
-
-    item: the undecided, the optimum's prices (m,), and how many others are selected.
+    item: the metric; the sample's rows as handed on, and weights (m,); the documents' places (n,) in it.
     """
-    posed, price, beside_it = item
-    concave = concave_of(state, posed)
-    assert posed.p is not None
-    relaxed = torch.from_numpy(posed.p)
-    mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
-    best, rounded = concave.values(torch.stack([relaxed, torch.from_numpy(mask).double()])).tolist()
-    if best - rounded > UNDECIDED * state.span:
-        scale = state.span * mask.sum() / max(mask.sum() + beside_it, 1)
-        settings = state.settings
-        effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
-        mask = to_mask(concave, torch.from_numpy(price), mask, scale, effort, relaxed)
-    return mask, concave.states(torch.from_numpy(mask).double())[0]
-
-
-class OwnBest(NamedTuple):
-    """An item of `calibrate_metric`: one coverage metric, on some documents of the sample."""
-
-    joint: SummedCoverage
-    taken: Sequence[Handed]
-    weights: np.ndarray  # (m,) of the sample
-    at: np.ndarray  # (n,) the documents' places in the sample
-    share: float  # the budget as a share of the corpus
-
-
-def calibrate_metric(state: Covering, item: OwnBest) -> float:
-    """The metric's own fractional optimum."""
-    rows = read_rows(item.taken, item.joint.rows.width)
-    weights = item.weights[item.at]
-    size = item.share * float(weights.sum())
-    plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
-    joint = replace(item.joint, rows=rows.take(item.at))
-    generator = np.random.default_rng([state.settings.seed, 19, len(item.at)])
-    chosen = fill_in_order(plain, generator.permutation(len(item.at)))
+    joint, taken, all_weights, at = item
+    weights = all_weights[at]
+    size = state.share * float(weights.sum())
+    plain = Limits(weights, max(1.0, round(size)) if (all_weights == 1).all() else size)
+    joint = replace(joint, rows=read_rows(taken, state.width).take(at))
+    generator = np.random.default_rng([state.settings.seed, 19, len(at)])
+    chosen = fill_in_order(plain, generator.permutation(len(at)))
     zero = joint.of_state(joint.state(chosen * weights / plain.size))
     return max(best_alone(joint, Feasible(plain), zero), zero)
-
-
-# ---------------------------------------------------------------- the driver
 
 
 class CoverRounds(Rounds):
@@ -234,10 +198,6 @@ class CoverRounds(Rounds):
     room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
     """
 
-    read_undecided = staticmethod(read_undecided)
-    price_group = staticmethod(price_group)
-    solve_fractions = staticmethod(solve_fractions)
-    search_mask = staticmethod(search_mask)
     joint: SummedCoverage  # without rows
     room_words = f"{{:,}} numbers of rows ({FEW:,} documents' by default)"
 
@@ -254,8 +214,6 @@ class CoverRounds(Rounds):
         self.lay_out()
         if self.given_room is None:
             self.room = min(FEW * self.numbers // self.count, self.room)
-
-    # ------------------------------------------------------------ the corpus and its terms
 
     def _of_least(self, name: str, count: int) -> np.ndarray:
         """What the sketches hand on of so many documents with the least hashes: their rows of an array."""
@@ -303,17 +261,14 @@ class CoverRounds(Rounds):
         sample = self.sample(room, lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths()))
         if sum(map(len, sample)) < 2:
             sample = self.sample(2, self.ones)
-        taken = self.take("sample", self.places("sample", sample))
+        taken = self.take_sample(sample)
         hashes = groups.picked(self.hashes(), sample)
         half = hashes < np.median(hashes)
         spans = dict.fromkeys([*self.quality_names, *settings.metrics], (0.0, 1.0))
         if settings.calibrate:
             weights, places = self.limits_at(sample).weights, (np.flatnonzero(half), np.arange(len(half)))
-            items = [
-                OwnBest(SummedCoverage.of([metric], [1.0]), taken, weights, at, self.state.share)
-                for metric in self.metrics
-                for at in places
-            ]
+            joints = [SummedCoverage.of([metric], [1.0]) for metric in self.metrics]
+            items = [(joint, taken, weights, at) for joint in joints for at in places]
             best = np.reshape(self.maps(calibrate_metric, self.state, items), (-1, 2)).tolist()
             sizes = [len(at) for at in places]
             for metric, each in zip(self.metrics, best, strict=True):
@@ -357,7 +312,7 @@ class CoverRounds(Rounds):
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
         [last], undecided = self.price("chosen", state), int(self.starts[-1])
         decisions = (
-            (chosen(place), probability(place), price * self.weights(group) / self.size)
+            (chosen(place), probability(place), price * self.state.weights(group) / self.size)
             for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))
         )
         bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant

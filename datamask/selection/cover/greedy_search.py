@@ -136,9 +136,8 @@ def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, siz
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.levels(0.0), 1e-12)
-    mixture, order = compiled.Mixture(joint.t, level, joint.curves), np.arange(len(linear))
-    rows = joint.rows.arrays
-    taken = compiled.lazy_greedy(rows, mixture, mass, linear, limits.weights, limits.size, order, ranking)
+    rows, mixture = joint.rows.arrays, compiled.Mixture(joint.t, level, joint.curves)
+    taken = compiled.lazy_greedy(rows, mixture, mass, linear, limits.weights, limits.size, ranking)
     rest = np.ones(len(linear), bool)
     rest[ranking[:taken]] = False
     return np.concatenate([ranking[:taken], np.flatnonzero(rest)])

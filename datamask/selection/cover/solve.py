@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,14 +18,10 @@ from datamask.selection.metrics.base import Metric, StateMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.problem.limits import NO_SELECTION
-from datamask.selection.problem.problem import Draft, Term
-from datamask.selection.solvers.quadratic import rounding_of
-from datamask.selection.solvers.swaps import swap_by_value
+from datamask.selection.problem.problem import Draft, Problem, Term
+from datamask.selection.solvers import Report
+from datamask.selection.solvers.quadratic import rounding_of, swap_by_value
 from datamask.shares import share_part, tell_share
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.problem import Problem
-    from datamask.selection.solvers import Report
 
 # Tolerance of the fractional optimum, as a share of the objective's span: judges do not tell apart what differs by so
 # little (benchmarks/LOG.md). `coverage.search` asks for less.

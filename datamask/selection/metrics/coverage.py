@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from datamask.config import ResolvedSelect
 from datamask.selection.cover.atoms import AtomRows, Atoms, make_atoms
 from datamask.selection.cover.compiled import SMALLEST, Curves
 from datamask.selection.metrics.base import MixtureMetric, Slopes
-
-if TYPE_CHECKING:
-    from datamask.config import ResolvedSelect
 
 FLATTEST = 1e-6  # least slope at which a descent begins, as a share of the greatest; saturated words have none
 LEAST_SLOPE = 1e-3  # in a descent a slope stays above this share of the first one

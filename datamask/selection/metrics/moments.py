@@ -6,16 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from datamask.errors import InputError
 from datamask.selection.metrics.base import ROWS, MomentMetric, Slopes
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.problem import Term
+from datamask.selection.problem.problem import Term
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
 RESOLVED = 4.0  # least deviation of a column, in units in the last place of its root mean square

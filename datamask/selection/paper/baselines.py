@@ -11,9 +11,9 @@ from datamask.selection.cover.greedy_search import grow_greedily
 from datamask.selection.metrics.base import Metric, RelaxedMetric
 from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
-from datamask.selection.near_duplicates import cluster_pool, max_earlier_similarity
 from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.feasible import fill_in_order
+from datamask.selection.problem.pool import cluster_pool, max_earlier_similarity
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 from datamask.selection.solvers.relaxation import rank_incrementally
@@ -71,7 +71,7 @@ class SemDeDup(Solver):
     Within a cluster of spherical k-means, documents are sorted by distance to the centroid, farthest first (the
     published code's default, `which_to_keep: hard`), and M is each one's greatest cosine with an earlier one. The paper
     drops M > 1 − ε and tunes ε until the wanted share is left; that is the same as keeping the k documents of least M.
-    Near-duplicates before another solver: `datamask.selection.near_duplicates.repeats_kept`.
+    Near-duplicates before another solver: `datamask.selection.problem.pool.repeats_kept`.
     """
 
     holds: ClassVar = frozenset({"documents"})

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,13 +19,9 @@ import torch
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.problem import Draft, Term
+from datamask.selection.problem.problem import Draft, Problem, Term
 from datamask.selection.solvers import Report
-from datamask.selection.solvers.quadratic import rounding_of
-from datamask.selection.solvers.swaps import swap_by_value
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.problem import Problem
+from datamask.selection.solvers.quadratic import rounding_of, swap_by_value
 
 TILE = 4096
 EXACT_PRODUCTS = 1 << 27  # multiplications at most of a value, or of all cosines, that float64 computes throughout

@@ -15,7 +15,7 @@ A selection that misses any of these is never a result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -254,7 +254,7 @@ class LimitBounds:
             first += len(names)
         return found
 
-    def of(self, tokens: np.ndarray, codes: Sequence[np.ndarray]) -> Limits:
+    def of(self, tokens: np.ndarray, codes: Iterable[np.ndarray]) -> Limits:
         """The pool's limits, on documents of these lengths (n,) and codes."""
         tokens, ones = np.asarray(tokens, dtype=np.float64), np.ones(len(tokens))
         weights, others = (tokens, ones) if self.in_tokens else (ones, tokens)

@@ -22,8 +22,7 @@ from datamask.selection.problem.problem import SAMPLE, Draft, Problem, Term, mom
 from datamask.selection.solvers import RELAXATION, Report, Solver
 from datamask.selection.solvers.ascent import Ascent, Multilinear, Spectral, standing
 from datamask.selection.solvers.newton import DualPoint, Newton, suits_newton
-from datamask.selection.solvers.quadratic import Quadratic, certified, prepare, priced, rounding_of
-from datamask.selection.solvers.swaps import swap_by_kernel
+from datamask.selection.solvers.quadratic import Quadratic, certified, prepare, priced, rounding_of, swap_by_kernel
 from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)

@@ -206,11 +206,9 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch, 
     whole, topic = documents(2000)
     settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
     posed = []
-    solve_one = rounds.solve_fractions
+    solve_one = rounds.Covering.solve
     monkeypatch.setattr(
-        rounds.CoverRounds,
-        "solve_fractions",
-        lambda state, part: posed.append(len(part.linear)) or solve_one(state, part),
+        rounds.Covering, "solve", lambda state, part: posed.append(len(part.linear)) or solve_one(state, part)
     )
     monkeypatch.setattr(rounds.CoverRounds, "descend", lambda rounds, at: at * np.where(np.arange(len(at)) % 2, 3, 0))
     monkeypatch.setattr(driver, "SHORTER", ())
