@@ -12,7 +12,7 @@ from datamask.engine import Engine, ShardTimes
 from datamask.errors import several
 from datamask.release.personal import NAMES
 from datamask.release.release_folder import ReleaseFolder
-from datamask.report.warnings import sentence
+from datamask.report.formatting import sentence
 
 CERTIFICATE = ("objective", "upper_bound", "gap", "integrality", "continues")  # of the selection's
 

@@ -17,7 +17,7 @@ from datamask.console import new_console
 from datamask.errors import several, some
 from datamask.progress import Board, StageProgress
 from datamask.records import dumped, record
-from datamask.report.warnings import sentence
+from datamask.report.formatting import sentence
 from datamask.run_numbers import certificate_line, personal_line, table
 
 SHOWN = 4  # warnings on the terminal

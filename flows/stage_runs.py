@@ -15,7 +15,7 @@ from datamask.engine import Engine
 from datamask.gpus import needs_gpu
 from datamask.progress import EndedError
 from datamask.release.release_folder import Picture, ReleaseFolder
-from datamask.report.warnings import sentence
+from datamask.report.formatting import sentence
 from datamask.run_numbers import as_markdown, shard_rows
 from datamask.work import BatchWork, Done, Work
 from flows.artifacts import RunArtifacts

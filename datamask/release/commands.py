@@ -1,22 +1,34 @@
-"""`datamask verify`, `releases`, `diff`, `explain`, `push`: what is done with releases once they are there."""
+"""Commands about releases: `datamask verify`, `releases`, `diff`, `explain`, `push`, `tokens`, `summary`; and for an
+output folder in order: `status`, `clean`, `rollback`, `trends`."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from datamask import storage
+from datamask.config import Statement
+from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError, printable, several, some
+from datamask.maps import Threads
 from datamask.options import JsonOption
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
+from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import print_table, show_dropped, show_explanation, size
 from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, release_versions
+from datamask.release.summary.facts import with_statements
+from datamask.release.summary.write import FILES, publish_files, summary_files
 from datamask.release.tokens.check import verify_tokens
+from datamask.release.tokens.layouts import LAYOUTS
+from datamask.release.tokens.write import TokenOptions, write_tokens
+from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
 
@@ -25,6 +37,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
+Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
 
 
 def verify(
@@ -183,6 +196,157 @@ def push(
         f"{found.path} → {pushed.url}: {several(len(pushed.uploaded), 'file')} uploaded ({size(pushed.bytes)}), "
         f"{len(pushed.skipped):,} were there, {len(pushed.removed):,} of an older release removed"
     )
+
+
+def tokens(
+    release: Annotated[str, typer.Argument(help=RELEASE)],
+    tokenizer: Annotated[str, typer.Option(help="A folder with tokenizer.json, such a file, or a hub name.")],
+    format_: Annotated[str, typer.Option("--format", help=f"{', '.join(LAYOUTS)}.")],
+    to: Annotated[str | None, typer.Option(help="Folder or URL; without it OUT/tokens.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the order of the documents.")] = 0,
+    end: Annotated[str | None, typer.Option("--end-token", help="Ends a document; else the tokenizer's own.")] = None,
+    file_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of a file, about; each worker holds as many in memory.")
+    ] = TokenOptions.file_tokens,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; else one per core, at most 8.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write a release as a trainer reads it: tokenised, each document as often as it was chosen, shuffled over all."""
+    options = TokenOptions(format_, seed, end, file_tokens)
+    done = write_tokens(find_release(release), tokenizer, options, to, Threads(workers) if workers else None)
+    if json_:
+        print_json({**done.record(), "folder": done.folder, "new": done.new})
+        return
+    files = [file for file in done.files if "tokens" in file]
+    held = size(sum(file["bytes"] for file in files))
+    print(
+        f"{done.folder}: {several(done.documents, 'document')}, {done.tokens:,} tokens of {done.width} in "
+        f"{several(len(files), 'file')}, {held}{'' if done.new else '; it was there already'}"
+    )
+    print(f"check it: {shlex.join(['datamask', 'verify', release, '--tokens', done.folder])}")
+
+
+def summary(
+    release: Annotated[str, typer.Argument(help=RELEASE)],
+    to: Annotated[
+        str | None,
+        typer.Option(help="Folder or URL for its three files; else it is printed.", callback=outside_releases),
+    ] = None,
+    statement: Annotated[
+        list[str] | None, typer.Option(help=f"NAME=TEXT, what only you know: {', '.join(get_args(Statement))}.")
+    ] = None,
+    small: Annotated[bool, typer.Option("--small", help="The provider is a small or medium enterprise.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Say what a release is made of, as the EU's AI Act asks: domains, dumps, dates, languages, licences, removals."""
+    said: dict[str, str] = {}
+    for pair in statement or []:
+        name, given, said[name] = pair.partition("=")
+        if not given or name not in get_args(Statement):
+            raise ConfigError(f"--statement {name}: valid are {', '.join(get_args(Statement))}, each with =TEXT")
+    found = find_release(release)
+    files = summary_files(with_statements(found.manifest(), said, small), found.path)
+    if to is not None:
+        publish_files(to, files)
+    if json_:
+        print_json(json.loads(files[FILES[1]]))
+    else:
+        print(f"{to}: {', '.join(FILES)}" if to is not None else files[FILES[0]], end="\n" if to is not None else "")
+
+
+# ---------------------------------------------------------------- output folders
+
+
+def status(out: Out = "out/curated", json_: JsonOption = False) -> None:
+    """Say what an output folder holds: its releases, the last run, what lies in work/ and what of it can go."""
+    found = survey(out)
+    if json_:
+        print_json(asdict(found))
+        return
+    print(
+        f"latest:   {found.latest or 'none yet'} of {several(found.releases, 'release')}, {size(found.release_bytes)}"
+    )
+    given = ", ".join(found.input) or "an input unknown"
+    read = f"{several(found.documents, 'row')} of {several(found.shards, 'shard')} from {given}"
+    print(f"last run: {read if found.shards else 'none has come to its end yet'}")
+    for key in found.unfinished:
+        print(f"begun:    a release {key} was not finished; the same command goes on with it")
+    for warning in found.warnings:
+        print(f"warning:  {warning}")
+    print_table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.work])
+    if found.frees:
+        print(f"`datamask clean {out}` would free {size(found.frees)}")
+    if found.free is not None:
+        print(f"free on this disk: {size(found.free)}")
+
+
+def clean(
+    out: Out,
+    releases: Annotated[int, typer.Option(min=1, help="Keep what so many of the newest releases need.")] = 1,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would go.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
+    found = remove(out, releases) if yes else unneeded(out, releases)
+    if json_:
+        told = {"kept_for": found.kept_for, "releases": found.releases, "bytes": found.bytes}
+        told |= {"stages": [asdict(stage) for stage in found.stages], "removed": yes, "files": found.paths}
+        print_json(told)
+        return
+    for version in found.releases:
+        done = "removed" if yes else "can go"
+        print(f"{done}: release {version}, whole: it holds documents that must be forgotten")
+    if not found.paths and not found.releases:
+        print(f"{out}: nothing to remove; all of work/ is needed by {', '.join(found.kept_for)}")
+        return
+    print_table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])
+    kept = f"what {', '.join(found.kept_for)} and the last run need stays"
+    print(f"{'removed' if yes else 'can go'}: {several(len(found.paths), 'file')}, {size(found.bytes)}; {kept}")
+    if not yes:
+        print(f"nothing was removed yet: datamask clean {out} --releases {releases} --yes")
+
+
+def rollback(
+    out: Out,
+    version: Annotated[
+        str | None, typer.Argument(help="A release's version or number; by default the one before.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Point `latest` at an earlier release; nothing is removed."""
+    before, after = roll_back(out, version)
+    if json_:
+        print_json({"from": before, "to": after})
+        return
+    print(f"latest: {before} → {after}; back again: datamask rollback {out} {before.split('-')[0]}")
+
+
+def trends(
+    out: Out = "out/curated",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="Where the page is written: trends.html, with --json nowhere.", callback=outside_releases
+        ),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(min=0, help="What an hour of work costs, in any currency: tells each release's cost."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show how the releases have changed: documents, tokens, quality, gap, seconds, cost; as a table and a page."""
+    rows = gather(out, price)
+    page = to or (None if json_ else "trends.html")
+    if page:
+        write_page(rows, page)
+    if json_:
+        print_json({"releases": rows, "page": page})
+        return
+    columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
+    columns += [] if price is None else ["cost"]
+    print_table(columns, [[row[name] for name in columns] for row in rows])
+    print(f"page: {page}")
 
 
 # ---------------------------------------------------------------- printing

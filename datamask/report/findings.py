@@ -35,8 +35,8 @@ from datamask.report.embedding_sample import (
     read_sample,
     value_names,
 )
-from datamask.report.tally import Tally
-from datamask.report.topics import topic_rows
+from datamask.report.formatting import percent
+from datamask.report.tally import GroupCounts, Tally
 from datamask.shares import tell_share
 from datamask.stages import ShardFiles
 
@@ -46,6 +46,8 @@ SAMPLE_ROWS = 1_000_000  # rows whose small columns are held in memory
 ARM_ROWS = 50_000  # documents of an arm whose vectors are compared
 NEIGHBOUR_QUERIES = 2_000  # documents whose nearest neighbour in the arm is looked up
 GROUP_VALUES = 14  # bars of a group chart; the rest is "other"
+ONE_POINT = 0.95  # median cosine of pairs: SemDeDup's ε, at which half of a topic's pairs would be near-duplicates
+MIXED = 0.5  # share of the most frequent language, below which a topic has no language of its own
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 Rows = list[dict[str, Any]]
@@ -99,7 +101,6 @@ class Findings:
 
     @property
     def embedded(self) -> bool:
-        """Whether the documents have vectors."""
         return "vendi" in self.arms[0]
 
     @property
@@ -108,7 +109,6 @@ class Findings:
         return sorted(self.groups, key=lambda name: (*GROUP_COLUMNS, name).index(name))
 
     def arm(self, name: str) -> dict[str, Any]:
-        """The row of the arm of this name."""
         return next(row for row in self.arms if row["arm"] == name)
 
     @property
@@ -120,7 +120,6 @@ class Findings:
         return float(max(bound - objective, 0.0) / max(abs(bound), 1e-12))
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
         return plain_json(vars(self))
 
 
@@ -186,7 +185,10 @@ def find_findings(
                 features = vectors(compared[arm])
                 nearest = statistics.nearest_similarity(features, asked[arm])
                 neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
-                row |= _vector_figures(nearest, features)
+                row["vendi"] = statistics.vendi_score(features)
+                row["mean_cosine"] = statistics.mean_pairwise_cosine(features)
+                row["nearest"] = float(np.median(nearest)) if len(nearest) else float("nan")
+                row["near_duplicates"] = statistics.near_duplicate_share(nearest)
                 del features
             table.append(row)
         tell_share(0.3)
@@ -285,16 +287,6 @@ def _arm_row(sample: Sample, arm: str, rows: npt.NDArray[np.intp], scorers: Sequ
     }
 
 
-def _vector_figures(nearest: npt.NDArray[np.floating], features: npt.NDArray[np.float16]) -> dict[str, float]:
-    """What the vectors say of an arm. nearest: cosines to the nearest other document."""
-    return {
-        "vendi": statistics.vendi_score(features),
-        "mean_cosine": statistics.mean_pairwise_cosine(features),
-        "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
-        "near_duplicates": statistics.near_duplicate_share(nearest),
-    }
-
-
 # ---------------------------------------------------------------- distributions
 
 
@@ -362,6 +354,34 @@ def _group_rows(values: npt.NDArray[np.object_], arms: Mapping[str, npt.NDArray[
             rest = sum(own.get(value, 0) for value in others)
             found.append({"value": f"{len(others)} others", "arm": arm, "share": rest / total})
     return found
+
+
+def topic_rows(all_files: Sequence[ShardFiles], groups: GroupCounts) -> list[dict[str, Any]]:
+    """A row for each topic, the largest first: name, documents, selected, the shares of these, and a remark; [] where
+    there are no topics.
+
+    :param groups: exact counts by topic over all rows.
+    """
+    facts = next((files.topics.facts for files in all_files if files.topics), {"topics": ()})
+    topics = {topic["name"]: topic for topic in facts["topics"]}
+    named = [place for place, value in enumerate(groups.values) if value in topics]
+    counts = {"documents": groups.count()[named], "selected": groups.count("selected")[named]}
+    shares = {f"share{end}": n / max(n.sum(), 1) for end, n in zip(("", "_selected"), counts.values(), strict=True)}
+    rows = []
+    for n, topic in enumerate(topics[groups.values[place]] for place in named):
+        numbers = {name: values[n].item() for name, values in {**counts, **shares}.items()}
+        rows.append({"name": topic["name"], **numbers, "language": topic["language"], "remark": remark(topic)})
+    return sorted(rows, key=lambda row: (-row["documents"], row["name"]))
+
+
+def remark(topic: Mapping[str, Any]) -> str:
+    """Why a topic is no good group; empty: it is one. It is judged by the sample on which it was fitted."""
+    found = []
+    if topic["cosine"] >= ONE_POINT:
+        found.append(f"vectors fall on one point (median cosine {topic['cosine']:.2f})")
+    if topic["language"] and topic["language_share"] < MIXED:
+        found.append(f"mixes languages ({topic['language']} has {percent(topic['language_share'])})")
+    return "; ".join(found)
 
 
 def _counts(values: npt.NDArray[np.object_]) -> dict[str, int]:

@@ -1,15 +1,17 @@
-"""Numbers as people read them."""
+"""Numbers, tables and the report's warnings as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
 
+WARNINGS = 8  # of a report that its page shows at the top; the others are counted
 Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 CELL = str.maketrans({"|": "\\|", "\n": " "})  # of a table's cell in Markdown
 
 
 def count(value: float) -> str:
-    """A whole number with commas between thousands."""
     return f"{value:,.0f}"
 
 
@@ -19,8 +21,8 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number with so many decimals; a dash for None."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    """A number with so many decimals; a dash for None, and for what is not finite."""
+    return "–" if value is None or not isfinite(value) else f"{value:.{digits}f}"
 
 
 def short(value: float) -> str:
@@ -42,3 +44,17 @@ def markdown(lead: str, tables: Sequence[Table]) -> str:
         lines = [f"### {title}", "", line(head), "|---" + "|---:" * (len(head) - 1) + "|", *map(line, rows)]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def sentence(warning: Mapping[str, Any], out: str = "OUT") -> str:
+    """A warning (see `losses`) with the command that shows the documents, and its remedy."""
+    return f"{warning['text']} Look: {look_command(warning, out)}; {warning['remedy']}."
+
+
+def look_command(warning: Mapping[str, Any], out: str = "OUT") -> str:
+    """The command that lists documents a warning is about."""
+    return " ".join(_quoted(word) for word in ["datamask", "explain", out, *warning["look"]])
+
+
+def _quoted(word: str) -> str:
+    return word if all(c.isalnum() or c in "-_./=:@" for c in word) else "'" + word.replace("'", "'\\''") + "'"

@@ -23,14 +23,12 @@ from datamask.config import Select, resolve
 from datamask.errors import StorageError
 from datamask.report import themes
 from datamask.report.findings import OURS, POOL, TOP, Findings
-from datamask.report.formatting import Table, count, number, percent, short
+from datamask.report.formatting import WARNINGS, Table, count, look_command, number, percent, short
 from datamask.report.sections import Figure, PageSection, make_sections, table
-from datamask.report.warnings import WARNINGS, look_command
 from datamask.surroundings import cache_folder
 
 
 def render(findings: Findings) -> str:
-    """The report of a release, as one string of HTML."""
     return assemble(
         f"{findings.name}: selection report",
         findings.name,

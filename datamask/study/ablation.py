@@ -18,18 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import stdtrit
 
 from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.problem import Problem
-from datamask.study import over_runs
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.coder import Coder
 from datamask.study.corpus_choice import choose_documents, names_of, texts_of
 from datamask.study.embedded import Embedded
-from datamask.study.over_runs import Interval
 from datamask.study.overlap import without_overlap
 from datamask.study.run import read_choices
 from datamask.study.targets import Target
@@ -50,6 +49,28 @@ class Arm:
     changes: Mapping[str, Any] = field(default_factory=dict)
     scorer: str | None = None
     shards: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over runs and the half-width of its 95 % confidence interval (Student's t); nan for one run."""
+
+    mean: float
+    half_width: float
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g}" if not self.half_width > 0 else f"{self.mean:.4g} ± {self.half_width:.2g}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    found = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    if not len(found):
+        return Interval(float("nan"), float("nan"), 0)
+    if len(found) == 1:
+        return Interval(float(found[0]), float("nan"), 1)
+    half = stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / np.sqrt(len(found))
+    return Interval(float(found.mean()), float(half), len(found))
 
 
 @dataclass(frozen=True)
@@ -173,7 +194,7 @@ def ablate(
             done.append((pool, choices))
     rows = []
     for name, values in found.items():
-        rows.append(Row(name, {column: over_runs.interval([each[column] for each in values]) for column in values[0]}))
+        rows.append(Row(name, {column: interval([each[column] for each in values]) for column in values[0]}))
     rows += [Row(name, {}, why) for name, why in refused.items()]
     judged_arms = set(found) - {RANDOM} - set(refused)
     judged, limit = _judge(done, targets, set(refused), progress) if targets and judged_arms else (None, 0)
@@ -233,7 +254,6 @@ def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -
 
 
 def _ratio(settings: ResolvedSelect, count: int) -> dict[str, float]:
-    """The budget as a share of a shard."""
     if settings.budget_tokens:
         raise ConfigError("scope shard needs a token_ratio or a select_ratio; budget_tokens is for scope corpus")
     if settings.token_ratio:

@@ -11,8 +11,7 @@ from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count
 from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.study import judge_page as verdicts
-from datamask.study.ablation import Ablation, Row
-from datamask.study.over_runs import Interval
+from datamask.study.ablation import Ablation, Interval, Row
 from datamask.study.verdict import Judged
 
 DIGITS = {"Vendi score": 0, "seconds": 1, "documents": 0}
@@ -75,7 +74,6 @@ def _judged(judged: Judged, limit: int) -> list[Table]:
 
 
 def lead(found: Ablation) -> str:
-    """What was compared with what."""
     seeds = ", ".join(str(seed) for seed in found.seeds)
     return (
         f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)} {'tokens' if found.in_tokens else 'documents'}, the configuration's own "
@@ -90,12 +88,10 @@ def _seeds(found: Ablation) -> str:
 
 
 def markdown(found: Ablation) -> str:
-    """The tables as GitHub Markdown."""
     return formatting.markdown(lead(found), tables(found))
 
 
 def render(found: Ablation) -> str:
-    """The ablation's page."""
     figures: list[Figure] = []
     if scatter := _scatter(found):
         note = "Right is better quality, up is a more diverse choice. An arm that has another to its upper right is beaten in both."
@@ -138,6 +134,5 @@ def _scatter(found: Ablation) -> charts.Chart | None:
 
 
 def write_ablation(folder: str, found: Ablation) -> dict[str, str]:
-    """Writes ablation.json, ablation.html and ablation.md into `folder`; returns their paths by kind."""
     pages = {"page": (".html", render(found)), "markdown": (".md", markdown(found))}
     return page.write_pages(folder, "ablation", plain_json(asdict(found)), **pages)

@@ -46,7 +46,6 @@ class CodedItems:
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits per byte over all items."""
         return float(self.bits.sum() / self.bytes.sum())
 
     @property
@@ -90,8 +89,6 @@ def code_targets(
 
 
 class Coder:
-    """A judge: see the module."""
-
     name, kind = "coder", "counts"
     parameters, epochs = 0, 1.0
 
@@ -99,7 +96,6 @@ class Coder:
         self.order = order
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
-        """The code lengths of the targets, by name, after reading the choice."""
         return code_targets(choice, targets, self.order)
 
 

@@ -64,7 +64,6 @@ def choose_documents(
 
 
 def texts_of(corpus: Embedded) -> list[bytes]:
-    """The candidates' texts."""
     return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
 
 

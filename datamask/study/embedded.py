@@ -73,11 +73,9 @@ class Embedded:
         return {name: values[self.rows] for name, values in self.sample.groups.items()}
 
     def subset(self, keep: npt.NDArray[np.bool_]) -> Embedded:
-        """The candidates where `keep` (N,) is true."""
         return replace(self, rows=self.rows[keep], features=self.features[keep])
 
     def pool(self, settings: ResolvedSelect) -> Pool:
-        """The candidates as the solvers take them."""
         groups = self.sample.pool_groups(settings, self.rows)
         return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
 

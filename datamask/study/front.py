@@ -102,7 +102,6 @@ def front_chart(front: Sweep) -> charts.Chart:
 
 
 def share_chart(front: Sweep, column: str) -> charts.Chart:
-    """Shares of a column's largest values over λ."""
     totals: dict[str, float] = {}
     for point in front.points:
         for value, share in point.shares[column].items():
@@ -128,7 +127,6 @@ def share_chart(front: Sweep, column: str) -> charts.Chart:
 
 
 def render(front: Sweep) -> str:
-    """The sweep's page."""
     columns = list(front.points[0].effective)
     fewest, most = (end(point.documents for point in front.points) for end in (min, max))
     documents = count(most) if fewest == most else f"{count(fewest)} to {count(most)}"
@@ -163,7 +161,6 @@ def render(front: Sweep) -> str:
 
 
 def write_front(folder: str, front: Sweep) -> dict[str, str]:
-    """Writes sweep.json, sweep.html and front.png into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], asdict(front))
     storage.write_content(paths["page"], render(front))

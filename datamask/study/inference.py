@@ -50,17 +50,14 @@ class Contrast:
 
     @property
     def low(self) -> float:
-        """The lower end of the confidence interval."""
         return self.difference - self.half_width
 
     @property
     def high(self) -> float:
-        """The upper end of the confidence interval."""
         return self.difference + self.half_width
 
     @property
     def interval(self) -> str:
-        """The difference and the half of its interval."""
         return f"{self.difference:+.4f} ± {self.half_width:.4f}"
 
     @property

@@ -10,14 +10,13 @@ from typing import Any
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
 from datamask.report.findings import plain_json
-from datamask.report.formatting import Table, count
+from datamask.report.formatting import Table, count, number
 from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.study.choices import RANDOM
 from datamask.study.verdict import Finding, Judged
 
 
 def lead(found: Finding) -> str:
-    """What was judged on what."""
     facts: Any = found.facts
     outside = [target for target in facts["targets"] if not target["own"]]
     return (
@@ -68,7 +67,7 @@ def tables(found: Finding) -> list[Table]:
             [
                 [
                     j.name,
-                    *(number(value) for value in (j.components.pool, j.components.draw, j.components.item)),
+                    *(number(value, 4) for value in (j.components.pool, j.components.draw, j.components.item)),
                     f"{j.seconds:.1f}",
                     str(j.reach or "–"),
                     j.notes or "–",
@@ -89,20 +88,15 @@ def tables(found: Finding) -> list[Table]:
     return made
 
 
-def number(value: float) -> str:
-    """A number with four decimals; a dash if it is not finite."""
-    return f"{value:.4f}" if math.isfinite(value) else "–"
-
-
 def _arms(judge: Judged) -> Table:
     against = {contrast.first: contrast for contrast in judge.against}
     rows = [
         [
             arm,
-            number(judge.means[arm]),
+            number(judge.means[arm], 4),
             against[arm].interval if arm in against else "–",
-            number(judge.answers[arm]),
-            number(judge.own.get(arm, float("nan"))),
+            number(judge.answers[arm], 4),
+            number(judge.own.get(arm), 4),
         ]
         for arm in sorted(judge.means, key=lambda arm: judge.means[arm])
     ]
@@ -131,12 +125,10 @@ def _targets(found: Finding) -> Table:
 
 
 def markdown(found: Finding) -> str:
-    """The tables as GitHub Markdown."""
     return formatting.markdown(lead(found), tables(found))
 
 
 def render(found: Finding) -> str:
-    """The finding's page."""
     arms = Figure(
         "forest",
         forest(found.judges),
@@ -189,7 +181,6 @@ def forest(judges: Sequence[Judged]) -> charts.Chart:
 
 
 def write_judgement(folder: str, found: Finding) -> dict[str, str]:
-    """Writes judge.json, judge.html and judge.md into `folder`; returns their paths by kind."""
     pages = {"page": (".html", render(found)), "markdown": (".md", markdown(found))}
     return page.write_pages(folder, "judge", as_json(found), **pages)
 

@@ -20,24 +20,40 @@ they compare with the coder's and do not depend on the vocabulary.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.study.coder import CodedItems, mean_bits
-from datamask.study.proxy import END, ProxySettings, batches, build_model, deterministic, loss_of, train_tokenizer
 from datamask.study.targets import BETWEEN, Target, first_rows
 
+END = "<|end|>"
 CHECKPOINTS = 5
 TOKENIZER_BYTES = 4_000_000
 EVALUATED = 64  # sequences whose losses are computed together
 ENOUGH = 0.1  # of the text before: from less a start says little
+NARROW = 96  # up to this width float32 is the faster on a CPU: 37,000 tokens a second against 28,000 at width 64
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    context: int
+    batch: int  # sequences of `context` tokens
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -78,8 +94,6 @@ class Trained:
 
 
 class Network:
-    """A judge: see the module."""
-
     kind = "network"
 
     def __init__(
@@ -117,11 +131,9 @@ class Network:
 
     @property
     def epochs(self) -> float:
-        """Passes over a choice."""
         return self.size.passes
 
     def notes(self) -> str:
-        """What was trained, and by which rate the choices were judged."""
         if not self.trained:
             return ""
         rates = [trained.best for trained in self.trained]
@@ -145,11 +157,13 @@ class Network:
         """
         started = time.perf_counter()
         blocks = self._blocks(choice)
+        steps = max(CHECKPOINTS, round(self.size.passes * len(blocks) / self.size.model.batch))
         by_rate: dict[float, list[dict[str, CodedItems]]] = {}
         model = None
         for rate in self.size.rates:
             for seed in range(self.size.seeds):
-                model = self._train(blocks, rate, self.seed + seed)
+                own = self.seed + seed
+                model = self._run(self._start(own), blocks, rate, steps, own, falls=True).eval()
                 by_rate.setdefault(rate, []).append({target.name: self._cost(model, target) for target in targets})
         told = {rate: tuple(mean_bits(read) for read in reads) for rate, reads in by_rate.items()}
         best = min(told, key=lambda rate: float(np.mean(told[rate])))
@@ -157,7 +171,7 @@ class Network:
         self.trained.append(
             Trained(
                 parameters=sum(p.numel() for p in model.parameters()),
-                tokens=self._steps(len(blocks)) * self.size.model.batch * self.size.model.context,
+                tokens=steps * self.size.model.batch * self.size.model.context,
                 seconds=time.perf_counter() - started,
                 by_rate=told,
                 best=best,
@@ -177,9 +191,6 @@ class Network:
             )
         return torch.tensor(stream[: count * length], dtype=torch.long).reshape(count, length)
 
-    def _steps(self, blocks: int) -> int:
-        return max(CHECKPOINTS, round(self.size.passes * blocks / self.size.model.batch))
-
     def _start(self, seed: int) -> Any:
         """The model that every choice of this seed starts from."""
         model = build_model(self.size.model, seed)
@@ -194,10 +205,6 @@ class Network:
             self.starts[seed] = {name: value.clone() for name, value in trained.state_dict().items()}
         model.load_state_dict(self.starts[seed])
         return model
-
-    def _train(self, blocks: torch.Tensor, rate: float, seed: int) -> Any:
-        """A model trained on a choice at a rate that falls to nothing; its last checkpoints averaged."""
-        return self._run(self._start(seed), blocks, rate, self._steps(len(blocks)), seed, falls=True).eval()
 
     def _run(self, model: Any, blocks: torch.Tensor, rate: float, steps: int, seed: int, falls: bool) -> Any:
         """AdamW, 5 % warm-up, a constant rate, or one that falls linearly to 0 (arXiv 2502.15938) with averaging."""
@@ -214,7 +221,7 @@ class Network:
             return 1 - (step - warm) / max(1, steps - warm) if falls else 1.0
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
-        averaged: list[torch.Tensor] = []
+        totals = [torch.zeros_like(parameter) for parameter in model.parameters()] if falls else []
         model.train()
         with deterministic():
             for step, rows in enumerate(batches(len(blocks), self.size.model.batch, steps, seed), 1):
@@ -225,11 +232,11 @@ class Network:
                 optimiser.step()
                 schedule.step()
                 if falls and (left := steps - step) % apart == 0 and left < CHECKPOINTS * apart:
-                    averaged = _add(averaged, [p.detach() for p in model.parameters()])
-        if averaged:
-            with torch.no_grad():
-                for parameter, total in zip(model.parameters(), averaged, strict=True):
-                    parameter.copy_(total / CHECKPOINTS)
+                    for total, parameter in zip(totals, model.parameters(), strict=True):
+                        total += parameter.detach()
+        with torch.no_grad():
+            for parameter, total in zip(model.parameters() if falls else (), totals, strict=True):
+                parameter.copy_(total / CHECKPOINTS)
         return model
 
     def _cost(self, model: Any, target: Target) -> CodedItems:
@@ -272,10 +279,80 @@ class Network:
         return found
 
 
-def _add(totals: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [a + b for a, b in zip(totals, values, strict=True)] if totals else [value.clone() for value in values]
-
-
 def _average(reads: Sequence[CodedItems]) -> CodedItems:
     means = {name: np.mean([getattr(read, name) for read in reads], axis=0) for name in ("bits", "answer_bits")}
     return replace(reads[0], **means)
+
+
+# ---------------------------------------------------------------- the model, what it reads, its losses
+
+
+def train_tokenizer(documents: list[str], vocabulary: int) -> Tokenizer:
+    """A byte-level BPE, so that every text has a spelling."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return tokenizer
+
+
+def build_model(settings: ProxySettings, seed: int) -> Any:
+    """A Llama with the seed's initialisation; the global random state is left as it was."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=settings.vocabulary,
+        hidden_size=settings.width,
+        intermediate_size=settings.width * 8 // 3 // 8 * 8,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.heads,
+        max_position_embeddings=settings.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model: Any = LlamaForCausalLM(config)
+    return model.to(pick_device(settings.device))
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Kernels that give the same sums twice, on a GPU too; cuBLAS reads its setting when it is first used."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
+    """(sequences, context) nats of each next token of (sequences, context + 1) tokens."""
+    wide = model.config.hidden_size > NARROW and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    fast = batch.device.type == "cuda" or wide
+    with torch.autocast(batch.device.type, torch.bfloat16, enabled=fast):
+        logits = model(input_ids=batch[:, :-1]).logits
+    flat = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="none")
+    return flat.view(len(batch), -1)
+
+
+def batches(count: int, batch: int, steps: int, seed: int) -> Iterator[torch.Tensor]:
+    """Row numbers of `steps` batches: a new order each time all blocks were seen."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        while len(order) < batch:
+            order = torch.cat([order, torch.randperm(count, generator=generator)])
+        yield order[:batch]
+        order = order[batch:]

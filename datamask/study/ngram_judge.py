@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.errors import InputError
+from datamask.maps import places_of
 from datamask.study.coder import CodedItems
 from datamask.study.targets import BETWEEN, Target
 
@@ -63,18 +64,12 @@ class WordPairs:
 
     def given(self, before: Integers, words: Integers) -> Floats:
         """(n,): the probability of each word after the one before it."""
-        asked = before * BUCKETS + words
-        seen = np.zeros(len(asked))
-        if len(self._keys):
-            place = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
-            seen = np.where(self._keys[place] == asked, self._counts[place], 0)
+        seen = np.append(self._counts, 0)[places_of(before * BUCKETS + words, self._keys)]
         kinds, after = self._kinds[before], self._after[before]
         return np.where(kinds, (seen + kinds * self._word[words]) / np.maximum(after, 1), self._word[words])
 
 
 class Ngrams:
-    """A judge: see the module."""
-
     name, kind = "n-grams", "counts"
     parameters, epochs = 0, 1.0
 

@@ -51,29 +51,22 @@ class Judge(Protocol):
     """What reads a choice and says what targets cost after it. kind: counts, or network."""
 
     @property
-    def name(self) -> str:
-        """The judge's name."""
+    def name(self) -> str: ...
 
     @property
-    def kind(self) -> str:
-        """counts or network."""
+    def kind(self) -> str: ...
 
     @property
-    def parameters(self) -> int:
-        """How many it trains on a choice; 0 if it counts."""
+    def parameters(self) -> int: ...
 
     @property
-    def epochs(self) -> float:
-        """How often it reads a choice."""
+    def epochs(self) -> float: ...
 
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
-        """The code lengths of the targets, by name, after reading the choice."""
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]: ...
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a judgement draws, reads and compares."""
-
     pools: int = 5
     documents: int = 10_000  # of a pool, at most
     draws: int = 8  # random ones of each pool

@@ -17,7 +17,6 @@ from datamask.study.verdict import Finding
 
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
-    """What was judged, the verdicts as sentences, then the tables."""
     console = wide_console()
     console.print(page.lead(found), soft_wrap=True)
     console.print()
@@ -42,7 +41,6 @@ def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, con
 
 
 def show_tables(lead: str, tables: Sequence[Table], paths: Mapping[str, str]) -> None:
-    """Prints what was found in a sentence, its tables and, where it was kept, the path of its page."""
     console = wide_console()
     console.print(lead, soft_wrap=True)
     _show_tables(console, tables, paths)

@@ -9,8 +9,9 @@ One pool and one calibration for every λ.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from datamask.selection.cover.counting import read_words, reads_words
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, Selection
 from datamask.selection.solvers import check_solver
-from datamask.study import over_runs
 from datamask.study.corpus_choice import texts_of
 from datamask.study.embedded import Embedded
 
@@ -97,7 +97,7 @@ def sweep_lambdas(
         size=len(corpus),
         share=corpus.share,
         points=points,
-        knee=over_runs.knee([p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)),
+        knee=knee([p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)),
         chosen=settings.lamb,
         seconds=seconds,
     )
@@ -122,7 +122,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
     bounds: list[float | None] = [selection.upper_bound for selection in solved]
     known = [bound for bound in bounds if bound is not None]
     if len(known) == len(bounds):
-        bounds = list(over_runs.convex(grid, known))
+        bounds = list(convex(grid, known))
     chosen = []
     for place, lamb in enumerate(grid):
         values = [lamb * quality + (1 - lamb) * diversity for quality, diversity in terms]
@@ -133,7 +133,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
         quality, diversity = terms[chosen[place]]
         objective, bound = lamb * quality + (1 - lamb) * diversity, bounds[place]
         own, before = (solved[chosen[step]] for step in (place, max(place - 1, 0)))
-        shared = over_runs.overlap(own.indices.tolist(), before.indices.tolist()) if place else None
+        shared = overlap(own.indices.tolist(), before.indices.tolist()) if place else None
         measured = corpus.measure(own.times)
         points.append(
             Point(
@@ -163,6 +163,37 @@ def _terms(corpus: Embedded, terms: Mapping[str, float]) -> tuple[float, float]:
     metrics = corpus.config.selection.metrics
     diversity = sum(share * terms[name] for name, share in metrics.items()) / sum(metrics.values())
     return float(np.mean([value for name, value in terms.items() if name not in metrics])), float(diversity)
+
+
+def knee(x: Sequence[float], y: Sequence[float], reference: tuple[float, float] = (0.0, 0.0)) -> int:
+    """Index of a front's knee: the point with the largest product of its gains over `reference`, in x and in y.
+
+    That is Nash's bargaining solution ("The Bargaining Problem", Econometrica 1950) with `reference`, here a random
+    selection, as what either side falls back to; as a picture, the corner of the largest rectangle under the front
+    (the hypervolume of one point). It depends neither on the axes' scales nor on where the front ends: points that are
+    added or taken away change it only by being better. Where no point gains in both: the one whose smaller gain is
+    largest.
+    """
+    gains = [(a - reference[0], b - reference[1]) for a, b in zip(x, y, strict=True)]
+    worth = [(True, prod(both)) if min(both) > 0 else (False, min(both)) for both in gains]
+    return worth.index(max(worth))
+
+
+def convex(x: Sequence[float], bounds: Sequence[float]) -> list[float]:
+    """Bounds of a convex function at ascending x, none above the line between two others: it lies below all chords."""
+    best = list(bounds)
+    for i in range(1, len(x) - 1):
+        for a in range(i):
+            for b in range(i + 1, len(x)):
+                share = (x[i] - x[a]) / (x[b] - x[a])
+                best[i] = min(best[i], (1 - share) * bounds[a] + share * bounds[b])
+    return best
+
+
+def overlap(first: Iterable[object], second: Iterable[object]) -> float:
+    """Jaccard similarity of two selections: shared over all; 1 for two empty ones."""
+    a, b = set(first), set(second)
+    return len(a & b) / len(a | b) if a | b else 1.0
 
 
 def _random_terms(corpus: Embedded, problem: Problem) -> tuple[float, float]:

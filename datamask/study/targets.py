@@ -42,7 +42,6 @@ class Item:
 
     @property
     def whole(self) -> bytes:
-        """The given text and the answer."""
         return self.given + self.answer
 
 
@@ -56,7 +55,6 @@ class Target:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all items."""
         return sum(len(item.whole) for item in self.items)
 
 

@@ -48,8 +48,6 @@ class JudgeReadings:
 
 @dataclass(frozen=True)
 class Control:
-    """The outcome of a control of the judge."""
-
     name: str
     passed: bool
     said: str
@@ -74,7 +72,6 @@ class Judged:
 
     @property
     def passed(self) -> bool:
-        """Whether all controls passed."""
         return all(control.passed for control in self.controls)
 
 

@@ -30,10 +30,12 @@ from datamask.corpus.plan import Plan
 from datamask.corpus.read import read_documents, shard_schema
 from datamask.encoders.topics import model_path
 from datamask.engine import Threads
-from datamask.errors import ConfigError, InputError
+from datamask.errors import ConfigError, InputError, several
 from datamask.filter import forgotten
 from datamask.pipeline import STAGES
 from datamask.release.release_folder import ReleaseFolder, find_release
+from datamask.report.formatting import Table, count, markdown, number, percent
+from datamask.report.page import write_pages
 from datamask.run import Previous, Run
 from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, group_of, read_candidates
@@ -49,6 +51,7 @@ CHOICE = {"prices", "mask"}
 COLUMNS = ("topic", "language")  # by which what is taken is told
 PASSED_OVER = 0.5  # a choice that takes less than this part of the new documents' share of all tokens leaves them
 PERCENTILES = (10, 50, 90)
+SHOWN = 16  # topics and languages in a table, the largest
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,6 @@ class Worth:
         return "not told apart" if self.judged else "worth adding"
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, ready for JSON."""
         return {**asdict(self), "says": self.says}
 
 
@@ -242,7 +244,6 @@ class _Choices:
         return after - before
 
     def told(self, version: str, gain: float | None, judged: JudgedWorth | None) -> Worth:
-        """All that is said."""
         tokens, chosen = (np.concatenate([one.tokens for one in self.candidates]), np.concatenate(self.after))
         new = np.arange(len(tokens)) >= sum(map(len, self.candidates[: self.first]))
         quality = np.concatenate([one.quality for one in self.candidates])
@@ -294,3 +295,50 @@ def _described(quality: np.ndarray) -> dict[str, float]:
     if not len(quality):
         return {}
     return {"mean": float(quality.mean())} | {f"p{p}": float(np.percentile(quality, p)) for p in PERCENTILES}
+
+
+# ---------------------------------------------------------------- in words and tables
+
+
+def lead(found: Worth) -> str:
+    unit = "tokens" if found.in_tokens else "documents"
+    gain = "" if found.gain is None else f"; the objective gains {found.gain:+.4f}"
+    return (
+        f"{found.says}: {several(found.added, 'document')} of {count(found.rows)} are new to release {found.release}. "
+        f"A choice of {count(found.budget)} {unit} from both takes {percent(found.taken_share)} of its tokens from "
+        f"them, which have {percent(found.pool_share)} of the candidates' tokens{gain}."
+    )
+
+
+def tables(found: Worth) -> list[Table]:
+    """What became of the rows, quality, what is taken by topic and language, and what judges say."""
+    lost = [[why.replace("_", " "), count(rows)] for why, rows in found.lost.items()]
+    rows = [["read", count(found.rows)], *lost, ["new documents", count(found.added)]]
+    heads = list(found.quality["old"])
+    qualities = [
+        [f"{name} documents", *(number(own[head]) for head in heads)] for name, own in found.quality.items() if own
+    ]
+    made: list[Table] = [("Rows read", ["", "rows"], rows)]
+    made.append(("Quality, on the release's scale", ["", *heads], qualities))
+    for column, groups in found.groups.items():
+        rows = [
+            [row.value, count(row.documents), count(row.tokens), count(row.chosen), percent(row.share, 2)]
+            for row in groups[:SHOWN]
+        ]
+        made.append((f"Taken, by {column}", [column, "new documents", "tokens", "chosen", "of the choice"], rows))
+    if found.judged:
+        rows = []
+        for judge in found.judged.judges:
+            bits = f"{judge.difference:+.4f} ± {judge.half_width:.4f}"
+            failed = ", ".join(name for name, passed in judge.controls.items() if not passed)
+            each = (f"{value:+.4f}" for value in judge.targets.values())
+            rows.append([judge.judge, bits, judge.says, *each, failed or "passed"])
+        head = ["judge", "bits a byte", "says", *found.judged.judges[0].targets, "controls"]
+        bytes_ = f"{count(found.judged.bytes)} bytes, of which {count(found.judged.new_bytes)} are new"
+        made.append((f"Read with the new, minus without: {bytes_}; less is better", head, rows))
+    return made
+
+
+def write_worth(folder: str, found: Worth) -> dict[str, str]:
+    text = markdown(f"# Worth\n\n{lead(found)}", tables(found))
+    return write_pages(folder, "worth", found.as_json(), page=(".md", text))

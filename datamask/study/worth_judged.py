@@ -46,8 +46,6 @@ class JudgeSays:
 
 @dataclass(frozen=True)
 class JudgedWorth:
-    """All judges."""
-
     bytes: int  # of each reading
     new_bytes: int  # of them that are new, in those with the new
     judges: tuple[JudgeSays, ...]

@@ -19,7 +19,7 @@ from datamask.encoders.choose import prepare_encoder
 from datamask.encoders.embed import embed_shard
 from datamask.encoders.topics import can_name, label_topics, name_topics, naming_words, nearest
 from datamask.maps import Threads
-from datamask.report.topics import remark
+from datamask.report.findings import remark
 from datamask.stages import ShardFiles
 from tests.flows.conftest import SMALL, TOPICS, write_shard
 

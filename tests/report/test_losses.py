@@ -14,6 +14,7 @@ from scipy import stats
 from datamask.duck import connect
 from datamask.release.groups import LENGTH, NONE, length_bins
 from datamask.report import losses
+from datamask.report.formatting import sentence
 from datamask.report.statistics import wilson
 from datamask.report.tally import (
     GroupCounts,
@@ -24,7 +25,6 @@ from datamask.report.tally import (
     signals_of,
     summed,
 )
-from datamask.report.warnings import sentence
 
 OUTCOMES = ["selected", "not_selected", "filter:near_duplicate", "filter:where", "quarantine:empty_text"]
 NO_FILTERS: dict = {"filter": {"where": None}}

@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from datamask.report import statistics as s
 from datamask.report.losses import _hypergeometric
-from datamask.study import over_runs
+from datamask.study import ablation, sweep
 
 
 def unit(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -105,46 +105,46 @@ def test_length_ratio_coverage_overlap() -> None:
     assert s.length_ratio([30, 60], [10, 20]) == 3
     assert math.isnan(s.length_ratio([], [1]))
     assert s.coverage(["a", "a", None], ["a", "b", None]) == 0.5
-    assert over_runs.overlap([1, 2, 3], [3, 4]) == 0.25
-    assert over_runs.overlap([], []) == 1
+    assert sweep.overlap([1, 2, 3], [3, 4]) == 0.25
+    assert sweep.overlap([], []) == 1
 
 
 def test_interval_is_students() -> None:
     values = [0.2, 0.5, 0.3, 0.9]
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
-    found = over_runs.interval(values)
+    found = ablation.interval(values)
     assert (found.mean - found.half_width, found.mean + found.half_width) == pytest.approx((low, high))
-    assert str(over_runs.interval([0.5])) == "0.5"
+    assert str(ablation.interval([0.5])) == "0.5"
 
 
 CIRCLE = np.linspace(0, 1, 101)
 
 
 def test_knee_of_known_fronts() -> None:
-    assert over_runs.knee([0, 0.4, 0.8, 0.9, 1], [1, 0.9, 0.8, 0.4, 0]) == 2  # a corner
-    assert CIRCLE[over_runs.knee(CIRCLE, np.sqrt(1 - CIRCLE**2))] == pytest.approx(math.sqrt(0.5), abs=0.01)
-    assert over_runs.knee([0, 0.25, 0.5, 0.75, 1], [1, 0.75, 0.5, 0.25, 0]) == 2  # a straight line: its middle
-    assert over_runs.knee([1], [0]) == 0
+    assert sweep.knee([0, 0.4, 0.8, 0.9, 1], [1, 0.9, 0.8, 0.4, 0]) == 2  # a corner
+    assert CIRCLE[sweep.knee(CIRCLE, np.sqrt(1 - CIRCLE**2))] == pytest.approx(math.sqrt(0.5), abs=0.01)
+    assert sweep.knee([0, 0.25, 0.5, 0.75, 1], [1, 0.75, 0.5, 0.25, 0]) == 2  # a straight line: its middle
+    assert sweep.knee([1], [0]) == 0
 
 
 @given(st.floats(-50, 0), st.floats(1, 5), st.floats(0.1, 1000), st.floats(0.1, 1000))
 def test_neither_the_ends_nor_the_scales_move_the_knee(depth: float, reach: float, a: float, b: float) -> None:
     x, y = CIRCLE, np.sqrt(1 - CIRCLE**2)
-    knee = over_runs.knee(x, y)
+    knee = sweep.knee(x, y)
     with_ends = [*x, reach], [*y, depth]  # top-quality can be far worse than random in diversity
-    assert over_runs.knee(*with_ends) == knee
-    moved = over_runs.knee(3 + a * x, -2 + b * y, reference=(3, -2))
+    assert sweep.knee(*with_ends) == knee
+    moved = sweep.knee(3 + a * x, -2 + b * y, reference=(3, -2))
     assert a * abs(x[moved] - x[knee]) <= a * 0.011
 
 
 def test_without_a_point_better_than_random_in_both_the_knee_loses_least() -> None:
-    assert over_runs.knee([-0.5, -0.1, 0.9], [1, 0.4, -3]) == 1
+    assert sweep.knee([-0.5, -0.1, 0.9], [1, 0.4, -3]) == 1
 
 
 def test_convex_bounds_lie_on_or_below_every_chord() -> None:
     x = [0, 0.2, 0.5, 0.9, 1]
     bounds = [1.0, 0.9, 0.95, 0.6, 1.0]
-    tight = over_runs.convex(x, bounds)
+    tight = sweep.convex(x, bounds)
     assert tight == pytest.approx([1.0, 0.9, 0.9 - 0.3 * 3 / 7, 0.6, 1.0])
     for i in range(1, len(x) - 1):
         assert tight[i] <= bounds[i]
@@ -156,4 +156,4 @@ def test_a_convex_function_that_its_bounds_hold_is_held_by_the_tightened_ones(sl
     x = np.linspace(0, 1, len(slack))
     lines = [(1, 0), (0.7, 0.8), (0, 1)]
     value = np.max([t * a + (1 - t) * b for a, b in lines for t in [x]], axis=0)
-    assert (np.array(over_runs.convex(x.tolist(), (value + np.abs(slack)).tolist())) >= value - 1e-12).all()
+    assert (np.array(sweep.convex(x.tolist(), (value + np.abs(slack)).tolist())) >= value - 1e-12).all()

@@ -15,7 +15,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import select
 from datamask.stages import record
 from datamask.study import front as front_page
-from datamask.study.comparisons import write_lamb
+from datamask.study.commands import write_lamb
 from datamask.study.corpus_choice import texts_of
 from datamask.study.embedded import Embedded, load_corpus
 from datamask.study.sweep import Sweep, envelope, pick_point, sweep_lambdas

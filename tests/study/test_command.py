@@ -109,9 +109,8 @@ def test_a_choice_may_not_be_told_all_that_it_is_judged_by(out, target, capsys):
 def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_path, capsys, monkeypatch):
     from datamask.study import network
     from datamask.study import run as module
-    from datamask.study.proxy import ProxySettings
 
-    shape = ProxySettings(vocabulary=300, width=16, layers=1, heads=2, context=32, batch=4)
+    shape = network.ProxySettings(vocabulary=300, width=16, layers=1, heads=2, context=32, batch=4)
     monkeypatch.setitem(network.SIZES, "tiny", network.Size("tiny", shape, passes=0.3, before=9000))
     given, texts_of = [], module.texts_of
     monkeypatch.setattr(module, "texts_of", lambda corpus: given.append(texts_of(corpus)) or given[-1])

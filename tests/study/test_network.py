@@ -10,8 +10,7 @@ import torch
 
 from datamask.errors import InputError
 from datamask.study import Item, Target, cut_texts
-from datamask.study.network import SIZES, Network, Size
-from datamask.study.proxy import ProxySettings, batches, build_model
+from datamask.study.network import SIZES, Network, ProxySettings, Size, batches, build_model
 from tests.study.test_verdict import documents, noise
 
 SHAPE = ProxySettings(vocabulary=300, width=32, layers=1, heads=2, context=32, batch=4, device="cpu")
