@@ -66,7 +66,19 @@ def _decoded(file: Any, packed: str) -> Any:
     if packed == "zip":
         archive = zipfile.ZipFile(file)
         return archive.open(max(archive.infolist(), key=lambda member: member.file_size))
-    return io.BufferedReader(PiecesStream(_xz_pieces(file))) if packed == "xz" else file
+    return io.BufferedReader(PiecesStream(_unpacked_xz(file))) if packed == "xz" else file
+
+
+def _unpacked_xz(file: Any) -> Iterator[bytes]:
+    """The bytes of one stream of xz after another, and of the padding between them nothing."""
+    decoder, data = None, b""
+    while data or (data := file.read(1 << 16)):
+        if decoder is None:
+            data = data.lstrip(b"\0")
+            decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ) if data else None
+        if decoder:
+            yield decoder.decompress(data)
+            data, decoder = decoder.unused_data, None if decoder.eof else decoder
 
 
 def _zstd_dictionary(file: Any) -> zstandard.ZstdCompressionDict | None:
@@ -127,58 +139,3 @@ def _rows(lines: Iterator[str], separator: str, quotes: str) -> int:
         else:
             rows += 1
     return rows + joined
-
-
-# ---------------------------------------------------------------- xz
-
-
-def _xz_pieces(file: Any) -> Iterator[bytes]:
-    """The bytes of xz's streams, which footers and indexes name from the file's end, each by a decoder of its own."""
-    for start, end in _xz_places(file):
-        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-        file.seek(start)
-        while start < end:
-            data = file.read(min(1 << 16, end - start))
-            start += len(data)
-            yield decoder.decompress(data)
-
-
-def _xz_places(file: Any) -> list[tuple[int, int]]:
-    """(start, end) of the streams of an xz file, in order.
-
-    :raises lzma.LZMAError: there is no footer where one should be.
-    """
-    found: list[tuple[int, int]] = []
-    end = file.seek(0, io.SEEK_END)
-    while end > 0:
-        file.seek(max(0, end - 12))
-        footer = file.read(12)
-        if footer[-4:] == bytes(4):
-            end -= 4
-            continue
-        if footer[-2:] != b"YZ":
-            raise lzma.LZMAError("no footer")
-        size = (int.from_bytes(footer[4:8], "little") + 1) * 4
-        file.seek(end - 12 - size)
-        index = file.read(size)
-        count, place = _number(index, 1)
-        packed = 0
-        for _ in range(count):
-            unpadded, place = _number(index, place)
-            _, place = _number(index, place)
-            packed += (unpadded + 3) // 4 * 4
-        start = end - 24 - size - packed
-        found.insert(0, (start, end))
-        end = start
-    return found
-
-
-def _number(data: bytes, place: int) -> tuple[int, int]:
-    """xz's integers of seven bits a byte."""
-    value = shift = 0
-    while True:
-        value |= (data[place] & 0x7F) << shift
-        place += 1
-        if data[place - 1] < 0x80:
-            return value, place
-        shift += 7
