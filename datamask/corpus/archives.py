@@ -65,8 +65,6 @@ def read_records(
 
 
 class _Pass:
-    """One reading of the archive."""
-
     def __init__(self, stream: Any, limit: int, wanted: Callable[[dict[str, str]], bool]) -> None:
         self._stream, self._limit, self._wanted = stream, limit, wanted
         self._data = b""  # what is held

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.corpus.damage import damage
 from datamask.corpus.plan import Part
 from datamask.corpus.project import Rows
+from datamask.corpus.streams import damage
 from datamask.errors import InputError
 from datamask.storage import open_input
 
@@ -41,7 +41,6 @@ def schema_of(path: str) -> pa.Schema:
 
 
 def batches(part: Part) -> Iterator[Rows]:
-    """The file's rows, each batch checked to be sound."""
     with damage(part.path), open_input(part.path) as file:
         reader = open_arrow(file, part.path)
         found = (

@@ -60,8 +60,6 @@ def _of_release(manifest: object) -> bool:
 
 @dataclass
 class FoundFile:
-    """A file that an input names."""
-
     path: str
     base: str  # folder that was given
     entry: Entry
@@ -70,12 +68,10 @@ class FoundFile:
 
     @property
     def real(self) -> str:
-        """Its path, links resolved."""
         return self.entry.real
 
     @property
     def relative(self) -> str:
-        """Its path in the folder that was given."""
         return posixpath.relpath(self.path, self.base)
 
 
@@ -110,7 +106,6 @@ class Belonging:
 
     @cached_property
     def _listed(self) -> set[str]:
-        """Everything that was listed of a remote folder."""
         return {*self._folders, *(file.path for file in self.found)}
 
     def _is_there(self, path: str) -> bool:

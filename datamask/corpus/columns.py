@@ -206,7 +206,6 @@ def is_number(type_: pa.DataType) -> bool:
 
 
 def is_numeric(type_: pa.DataType) -> bool:
-    """Whether its values are numbers."""
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
 
 

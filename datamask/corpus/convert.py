@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +17,12 @@ import pyarrow as pa
 from datamask.config import Config
 from datamask.corpus import arrow, delimited, web
 from datamask.corpus.columns import Column, recognise, union_schema
-from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import MAX_LINE_BYTES, json_columns, json_rows, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, Rows, excerpt, project
-from datamask.corpus.streams import open_stream
+from datamask.corpus.streams import damage, open_stream
 from datamask.corpus.types import join_types
 from datamask.errors import InputError
 from datamask.pipeline import STAGES
@@ -64,20 +63,16 @@ def _check_footer(part: Part) -> None:
         )
 
 
-@dataclass
-class _Source:
-    """A part with what the first pass found: its own columns, how they are read, and a reader of its batches."""
-
-    columns: list[Column]
-    batches: Callable[[], Iterator[Rows]]
+# what the first pass finds of a part: its own columns and how they are read, and a reader of its batches
+_Source = tuple[list[Column], Callable[[], Iterator[Rows]]]
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     sources = [_source(part, config) for part in shard.parts]
     schema = union_schema(
         [
-            (part.path, pa.schema([column.field for column in source.columns]))
-            for part, source in zip(shard.parts, sources, strict=True)
+            (part.path, pa.schema([column.field for column in columns]))
+            for part, (columns, _) in zip(shard.parts, sources, strict=True)
         ]
     )
     full = pa.schema([*schema, *EXTRA])
@@ -85,11 +80,11 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     rows = [0] * len(sources)  # of each part: where a converted row comes from
 
     def converted() -> Iterator[pa.RecordBatch]:
-        for number, (part, source) in enumerate(zip(shard.parts, sources, strict=True)):
-            for batch, reasons, excerpts in source.batches():
+        for number, (part, (columns, batches)) in enumerate(zip(shard.parts, sources, strict=True)):
+            for batch, reasons, excerpts in batches():
                 rows[number] += batch.num_rows
                 told = pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
-                yield project(with_values(batch, part), source.columns, full, *told)
+                yield project(with_values(batch, part), columns, full, *told)
 
     def facts() -> dict[str, Any]:
         for part in shard.parts:  # the key stands for the content that was planned
@@ -113,7 +108,7 @@ def _source(part: Part, config: Config) -> _Source:
         schema, batches = delimited.header(part), lambda: delimited.batches(part, schema)
     else:
         schema, batches = web.SCHEMA, lambda: web.batches(part)
-    return _Source(recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop), batches)
+    return recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop), batches
 
 
 # ---------------------------------------------------------------- JSON lines
@@ -145,7 +140,7 @@ def _json_source(part: Part, config: Config) -> _Source:
                 arrays.append(pa.array(values, field.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema), reasons, excerpts
 
-    return _Source(columns, batches)
+    return columns, batches
 
 
 def _types(part: Part) -> dict[str, pa.DataType | None]:
@@ -246,4 +241,4 @@ def _text_source(part: Part, config: Config) -> _Source:
         rows = pa.RecordBatch.from_arrays([text, named, named], names=list(names))
         yield rows, ["line_too_long" if long else None], [excerpt(data) if long else None]
 
-    return _Source(columns, batches)
+    return columns, batches

@@ -18,10 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from datamask.corpus.damage import damage
 from datamask.corpus.plan import Part
 from datamask.corpus.project import Rows, Told, excerpt, in_batches
-from datamask.corpus.streams import open_stream
+from datamask.corpus.streams import damage, open_stream
 from datamask.errors import InputError
 
 BATCH_ROWS = 2000
@@ -44,7 +43,6 @@ Row = list[str] | str  # a row's fields, or the text of one whose quotation mark
 
 
 def separator_of(format_: str) -> str:
-    """What stands between fields by default."""
     return "\t" if format_.startswith("tsv") else ","
 
 

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from datamask.corpus.damage import damage
 from datamask.corpus.plan import Value
+from datamask.corpus.streams import damage
 from datamask.errors import InputError, one_line
 from datamask.storage import list_names, open_input, read_content
 
@@ -25,8 +25,6 @@ _REMEDY = (
 
 
 class DeltaFile(NamedTuple):
-    """A file that the log lists."""
-
     path: str
     values: Mapping[str, Value]  # of the partition columns, which the file does not hold
 
@@ -100,7 +98,11 @@ def _actions(folder: str) -> Iterator[dict[str, Any]]:
     for name in sorted(names):
         if match := re.fullmatch(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet", name):
             whole.setdefault(int(match[1]), []).append(name)
-    checkpoints = {version: parts for version, parts in whole.items() if _is_complete(parts)}
+    checkpoints = {}
+    for version, parts in whole.items():
+        last = parts[-1].split(".")
+        if len(last) == 3 or len([part for part in parts if part.count(".") == 4]) == int(last[3]):
+            checkpoints[version] = parts  # whole: of one file, or of as many as their names say
     first = -1
     if checkpoints:
         first = max(checkpoints)
@@ -114,11 +116,6 @@ def _actions(folder: str) -> Iterator[dict[str, Any]]:
         raise _refused(folder, f"lacks version {lacking} in {LOG}, or has a checkpoint of another kind")
     for version in later:
         yield from _commit(f"{log}/{version:020}.json")
-
-
-def _is_complete(parts: list[str]) -> bool:
-    last = parts[-1].split(".")
-    return len(last) == 3 or len([part for part in parts if part.count(".") == 4]) == int(last[3])
 
 
 def _commit(path: str) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,6 @@ class HeldText:
 
     @classmethod
     def for_this_machine(cls) -> HeldText:
-        """With as much room as this machine has for it now."""
         return cls(min(ROOM, psutil.virtual_memory().available // SHARE))
 
     def column(self, name: Hashable, size: int, parts: Iterator[pa.Array]) -> pa.Array | None:
@@ -73,7 +72,6 @@ HELD_TEXT: ContextVar[HeldText | None] = ContextVar("HELD_TEXT", default=None)
 
 @contextlib.contextmanager
 def holding(text: HeldText | None) -> Iterator[None]:
-    """Inside, what is decoded is held."""
     token = HELD_TEXT.set(text)
     try:
         yield

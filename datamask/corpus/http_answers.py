@@ -28,8 +28,6 @@ STEP = 1 << 16  # bytes decompressed at a time
 
 
 class Answer(NamedTuple):
-    """A server's answer."""
-
     status: int | None  # None: there is no status line; `body` is all there is
     kind: str  # its media type in small letters, without parameters
     charset: str | None

@@ -31,7 +31,6 @@ _TODAY = {"iw": "he", "in": "id", "jw": "jv", "ji": "yi", "mo": "ro", "zh-Hant":
 
 
 def wanted(config: Config) -> bool:
-    """Whether the settings ask for the stage."""
     settings = config.filter
     return settings.identify == "always" or (settings.identify == "needed" and bool(settings.languages))
 

@@ -68,8 +68,6 @@ DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_in
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file of the corpus."""
-
     path: str  # as it is opened: absolute, or a URL
     relative: str  # to the folder that was given, the glob's fixed part, or the file's own folder
     format: str
@@ -191,7 +189,6 @@ def format_of(path: str) -> str | None:
 
 
 def stem(relative: str) -> str:
-    """The relative path without the format's ending."""
     return relative[: len(relative) - len(_ending(relative))]
 
 
@@ -257,7 +254,9 @@ def _remote(given: str) -> Iterator[FoundFile]:
             if entry["type"] == "file":
                 stamp = str(entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified") or "")
                 found = Entry(scheme + name, scheme + name, int(entry.get("size") or 0), stamp)
-                yield FoundFile(scheme + name, scheme + base, found, _checksum(entry), name == path)
+                told = next((key for key in ("ETag", "etag", "md5Hash", "crc32c", "blob_id") if entry.get(key)), None)
+                checksum = told and f"{told}:{str(entry[told]).strip(chr(34))}:{entry.get('size')}"
+                yield FoundFile(scheme + name, scheme + base, found, checksum, name == path)
 
 
 def _without_dots(given: str) -> str:
@@ -275,10 +274,3 @@ def _fixed_part(pattern: str) -> str:
     parts = pattern.split("/")
     first = next(index for index, part in enumerate(parts) if any(sign in part for sign in _SIGNS))
     return "/".join(parts[:first])
-
-
-def _checksum(info: dict) -> str | None:
-    for name in ("ETag", "etag", "md5Hash", "crc32c", "blob_id"):
-        if info.get(name):
-            return f"{name}:{str(info[name]).strip(chr(34))}:{info.get('size')}"
-    return None

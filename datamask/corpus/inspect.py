@@ -21,7 +21,6 @@ from datamask.config import Corpus
 from datamask.corpus import web
 from datamask.corpus.arrow import schema_of
 from datamask.corpus.columns import recognise
-from datamask.corpus.damage import damage
 from datamask.corpus.delimited import batches, header
 from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
@@ -29,7 +28,7 @@ from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.project import EXTRA
 from datamask.corpus.quarantine import REASONS
 from datamask.corpus.sniff import sniff_reading
-from datamask.corpus.streams import open_stream
+from datamask.corpus.streams import damage, open_stream
 from datamask.corpus.walk import ANNEX
 from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.pipeline import STAGES

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from datamask.config import Corpus
 from datamask.corpus.columns import Column, recognise
-from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields
 from datamask.corpus.plan import Part
 from datamask.corpus.project import Told, excerpt, in_batches
-from datamask.corpus.streams import open_stream
+from datamask.corpus.streams import damage, open_stream
 from datamask.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -90,7 +89,6 @@ def parse_line(line: bytes | None) -> tuple[dict[str, Any], str | None]:
 
 
 def to_json(value: Any) -> str:
-    """The value as JSON text; NaN and integers of any size as Python writes them."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

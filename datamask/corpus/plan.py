@@ -52,7 +52,6 @@ class Part:
 
     @property
     def read_as(self) -> Reading:
-        """How the file is read, by default too."""
         return self.reading or Reading("utf-8")
 
 
@@ -99,7 +98,6 @@ _PLAN, _PART = TypeAdapter(Plan), TypeAdapter(Part)  # JSON's lists become tuple
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as plain data for `storage.write_json`."""
     return asdict(plan)
 
 

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown_names, spelled, union_schema
-from datamask.corpus.damage import damage
 from datamask.corpus.held_text import HELD_TEXT
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
+from datamask.corpus.streams import damage
 from datamask.errors import ConservationError, InputError, nearest, several, some
 from datamask.storage import METADATA_KEY, open_parquet, read_table
 
@@ -55,7 +55,6 @@ def shard_schema(shard: Shard, config: Config) -> pa.Schema:
 
 
 def _users_file(shard: Shard, part: Part) -> str:
-    """What messages call a part: of a converted one the file it was made of."""
     if not shard.converted_from:
         return part.path
     others = len(shard.converted_from) - 1
@@ -85,19 +84,16 @@ def check_columns(shards: Sequence[Shard], config: Config) -> None:
         for own in shard_schema(shard, config).names:
             lacking.pop(own, None)
         for part in shard.converted_from or shard.parts if lacking else ():
-            there |= dict.fromkeys(_names_in(part, shard, config))
+            names = shard_schema(shard, config)  # a column that is not renamed is called as in the file
+            if part.format == "parquet":
+                with damage(part.path), open_parquet(part.path) as file:
+                    names = file.schema_arrow
+            there |= dict.fromkeys(spelled(names))
     for name, theirs in lacking.items():
         raise InputError(
             f"corpus.columns.{name}: no file has a column {theirs!r}{nearest(theirs, there)} "
             f"(columns there are: {shown_names(list(there))})"
         )
-
-
-def _names_in(part: Part, shard: Shard, config: Config) -> list[str]:
-    if part.format == "parquet":
-        with damage(part.path), open_parquet(part.path) as file:
-            return spelled(file.schema_arrow)
-    return spelled(shard_schema(shard, config))  # a column that is not renamed is called as in the file
 
 
 def read_batches(
@@ -139,7 +135,6 @@ def read_batches(
 
 
 def _with_beside(batches: Iterator[pa.RecordBatch], shard: Shard) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns that lie beside the shard."""
     assert shard.beside is not None
     table = read_table(shard.beside.path, BESIDE.names[1:])
     for batch in batches:

@@ -61,12 +61,10 @@ class Batch:
 
     @property
     def documents(self) -> Batch:
-        """The rows that are documents."""
         return self._once("documents", self._kept)
 
     @property
     def strings(self) -> list[str]:
-        """The column `text`."""
         return self._once("strings", self.rows["text"].to_pylist)
 
     def _kept(self) -> Batch:
@@ -76,8 +74,6 @@ class Batch:
 
 
 class ShardReading:
-    """The rows of a shard, in order."""
-
     def __init__(self, shard: Shard, config: Config, index: Output | None = None) -> None:
         """:param index: the shard's, which says what rows are documents; None: there is none yet."""
         self._shard, self._config, self._index = shard, config, index
@@ -106,8 +102,6 @@ class ShardReading:
 
 @dataclass(frozen=True)
 class Window:
-    """Documents of a shard one after another."""
-
     rows: pa.Table  # chunk_id, and the columns that were asked for
     texts: list[str]
 
@@ -140,7 +134,6 @@ def windows(reading: ShardReading, columns: Sequence[str], documents: int, chara
 
 
 def count_documents(index: Output) -> int:
-    """How many rows of a shard its index says are documents."""
     return int(read_table(index.path, ["reason"])["reason"].null_count)
 
 
@@ -229,7 +222,6 @@ class _Share(ShardReading):
         return True
 
     def stop(self) -> None:
-        """The stage has ended."""
         self._stopped = True
         self.asked.set()
         self._room.release()

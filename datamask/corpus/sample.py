@@ -38,20 +38,9 @@ SCHEMA = pa.schema([*FINEWEB, ("source", pa.string()), ("domain", pa.string())])
 
 @dataclass(frozen=True)
 class SampleCorpus:
-    """What was written."""
-
     files: tuple[str, ...]
     documents: int
     packages: int
-
-
-@dataclass(frozen=True)
-class _Document:
-    text: str
-    file_path: str  # package/…/module.py
-    line: int
-    source: str  # the package
-    domain: str  # documentation or code
 
 
 def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
@@ -65,7 +54,9 @@ def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
     :raises InputError: no Python source is to be found.
     :raises StorageError: `folder` cannot be written.
     """
-    output_key = key("sample", VERSION, documents, _installed())
+    places = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    installed = sorted(folder.name for place in places for folder in place.glob("*.*-info"))
+    output_key = key("sample", VERSION, documents, [sys.version, *installed])
     urls = [join(folder, f"sample-{number:05d}-of-{FILES:05d}.parquet") for number in range(FILES)]
     there = [found for url in urls if (found := find_output(url, output_key))]
     if len(there) == FILES:
@@ -74,40 +65,17 @@ def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
         chosen = list(islice(_documents(), documents))
     if not chosen:
         raise InputError("no Python source found beside this interpreter; give text of your own: --input PATH")
-    facts = {"packages": len({document.source for document in chosen})}
+    facts = {"packages": len({row["source"] for row in chosen})}
     for number, url in enumerate(urls):
-        table = _table(chosen[number::FILES])
+        table = pa.Table.from_pylist(chosen[number::FILES], schema=SCHEMA)
         write_output(url, output_key, SCHEMA, [table], lambda: facts, row_group_rows=1000)
     return SampleCorpus(tuple(urls), len(chosen), facts["packages"])
-
-
-def _installed() -> list[str]:
-    """What the corpus is gathered from: this Python, and the names and versions of the packages beside it."""
-    places = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
-    return [sys.version, *sorted(folder.name for place in places for folder in place.glob("*.*-info"))]
-
-
-def _table(documents: list[_Document]) -> pa.Table:
-    rows = [
-        {
-            "text": document.text,
-            "id": f"{document.file_path}:{document.line}",
-            "dump": DUMP,
-            "url": f"file:///{document.file_path}#L{document.line}",
-            "file_path": document.file_path,
-            "language": "en",
-            "source": document.source,
-            "domain": document.domain,
-        }
-        for document in documents
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 # ---------------------------------------------------------------- sources
 
 
-def _documents() -> Iterator[_Document]:
+def _documents() -> Iterator[dict[str, str]]:
     for root, relative in _sources():
         standard = root == _standard_library()
         package = "python" if standard else relative.split("/")[0].removesuffix(".py")
@@ -136,7 +104,7 @@ def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib")).resolve()
 
 
-def _of_source(data: bytes, file_path: str, package: str) -> Iterator[_Document]:
+def _of_source(data: bytes, file_path: str, package: str) -> Iterator[dict[str, str]]:
     if len(data) > MAX_FILE_BYTES:
         return
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
@@ -146,9 +114,15 @@ def _of_source(data: bytes, file_path: str, package: str) -> Iterator[_Document]
         tree = ast.parse(text)
     nodes = list(_spanning(tree))
     for line, docstring in sorted(_docstrings(nodes)):
-        yield _Document(docstring, file_path, line, package, "documentation")
+        yield _row(docstring, file_path, line, package, "documentation")
     for line, comment in _comments(text, _inside_strings(nodes)):
-        yield _Document(comment, file_path, line, package, "code")
+        yield _row(comment, file_path, line, package, "code")
+
+
+def _row(text: str, file_path: str, line: int, source: str, domain: str) -> dict[str, str]:
+    """A document, by SCHEMA. source: its package; domain: documentation or code."""
+    place = {"id": f"{file_path}:{line}", "url": f"file:///{file_path}#L{line}", "file_path": file_path}
+    return {"text": text, **place, "dump": DUMP, "language": "en", "source": source, "domain": domain}
 
 
 def _spanning(tree: ast.AST) -> Iterator[ast.AST]:

@@ -83,7 +83,9 @@ def _shards(
             small[f"{posixpath.dirname(file.path)}\n{kind}"].append(file)
     for members in small.values():
         for group in _fill(members, settings.group_bytes):
-            name = names[group[0].path] if len(group) == 1 else _group_name(group, names)
+            name, *others = (names[file.path] for file in group)
+            if others:
+                name = f"{name[: MAX_NAME - 30]}-and-{len(others)}-more-{_digest(name, *others)}"
             shards.append(_shard(name, [parts[file.path] for file in group]))
     if len({shard.name for shard in shards}) < len(shards):  # a file called like another's run of row groups
         twice = next(shard.name for shard in shards if sum(other.name == shard.name for other in shards) > 1)
@@ -213,11 +215,6 @@ def _candidate(file: InputFile, level: int) -> str:
     folders = file.path[: -len(file.relative)].rstrip("/").split("/")
     longer = "/".join([*folders[max(0, len(folders) - level + 2) :], file.relative]) if level > 2 else file.relative
     return f"{safe_name(longer)}-{_digest(longer)}"
-
-
-def _group_name(files: Sequence[InputFile], names: Mapping[str, str]) -> str:
-    first = names[files[0].path][: MAX_NAME - 30]
-    return f"{first}-and-{len(files) - 1}-more-{_digest(*(names[file.path] for file in files))}"
 
 
 def safe_name(name: str) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 from datamask.config import Corpus
 from datamask.corpus import delimited, json_lines
 from datamask.corpus.columns import ALIASES
-from datamask.corpus.damage import damage
 from datamask.corpus.plan import Reading
-from datamask.corpus.streams import open_stream, raw_stream
+from datamask.corpus.streams import damage, open_stream, raw_stream
 from datamask.errors import ConfigError, InputError
 
 BLOCK = 4 << 20
@@ -124,7 +123,6 @@ def _holds_ascii(encoding: str) -> bool:
 
 
 def _blocks(head: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Whole lines, a few MiB at a time."""
     held, seen = head, len(head)
     while held:
         more = bytes(stream.read(BLOCK)) if seen < LOOKED_AT else b""

@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
-from datamask.errors import InputError, one_line
-from datamask.storage import open_input
+from datamask.errors import DatamaskError, InputError, one_line
+from datamask.storage import open_input, storage_errors
 
 INPUT_BYTES = 64 << 10  # read at a time: what follows a stream's end is copied once for every stream
 ZSTD_INPUT_BYTES = 16 << 10  # its decoder returns all that its input gives: at most 32,768 times as much
@@ -43,6 +43,27 @@ _BEGINNINGS = {**MAGIC, "gz": (b"\x1f\x8b\x08",), "bz2": (b"1AY&SY",), "xz": MAG
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _DICTIONARY = 0x184D2A5D  # the skippable frame that holds it in a .warc.zst (IIPC, WARC specifications)
 _BROKEN = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, ValueError, EOFError)
+
+
+@contextlib.contextmanager
+def damage(path: str) -> Iterator[None]:
+    """Turns what pyarrow says of broken data into an `InputError` that names the file; storage errors likewise.
+
+    :raises InputError: see above.
+    :raises StorageError, TransientError: see `storage.storage_errors`.
+    """
+    try:
+        with storage_errors(path):
+            yield
+    except DatamaskError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not {error.encoding}, in which it was to be read ({one_line(error)}); "
+            "name another: --set corpus.encoding=…"
+        ) from error
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: damaged or truncated ({one_line(error)}); copy it again from its source") from error
 
 
 @contextlib.contextmanager
@@ -78,8 +99,6 @@ def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[An
 
 
 class PiecesStream(io.RawIOBase):
-    """A stream of bytes that are made piece by piece."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._ready = pieces, memoryview(b"")
 
@@ -113,7 +132,6 @@ class Decompressed:
         self._start = 0  # the place in the file where the current stream begins
 
     def pieces(self) -> Iterator[bytes]:
-        """All bytes, some at a time."""
         while self._decoder is not None or self._begin():
             decoder = self._decoder
             if decoder.needs_input and not self._input:

@@ -76,7 +76,6 @@ def is_restated(type_: pa.DataType) -> bool:
 
 
 def as_released(array: pa.Array) -> pa.Array:
-    """The values of `array` as `released_type` of its type."""
     source, kinds = array.type, pa.types
     target = released_type(source)
     if source == target:
@@ -175,7 +174,6 @@ def json_texts(array: pa.Array) -> pa.Array:
 
 
 def json_text(value: Any) -> str:
-    """A value of Arrow's as JSON."""
     return json.dumps(_bare(value), ensure_ascii=False, default=str)
 
 

@@ -9,7 +9,6 @@ is a record whose header is false, with its offset.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -18,12 +17,11 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.corpus.archives import Record, TornArchiveError, read_records
-from datamask.corpus.damage import damage
 from datamask.corpus.http_answers import decoded_text, media_type, parse_answer
 from datamask.corpus.json_lines import MAX_LINE_BYTES
 from datamask.corpus.plan import Part
 from datamask.corpus.project import Rows, Told, excerpt, in_batches
-from datamask.corpus.streams import open_stream
+from datamask.corpus.streams import damage, open_stream
 from datamask.errors import InputError, MissingExtraError, one_line
 
 SCHEMA = pa.schema(
@@ -54,8 +52,12 @@ def batches(part: Part) -> Iterator[Rows]:
 
     :raises InputError: the archive is damaged or ends within a record.
     """
-    for rows, reasons, excerpts in in_batches(_told(part), BATCH_ROWS, BATCH_BYTES):
-        yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
+    try:
+        for rows, reasons, excerpts in in_batches(_told(part), BATCH_ROWS, BATCH_BYTES):
+            yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
+    except TornArchiveError as error:
+        said = f"ends within the record at byte {error.args[0]:,}"
+        raise InputError(f"{part.path}: {said}; copy it again from its source") from error
 
 
 def _told(part: Part) -> Iterator[Told[dict[str, Any]]]:
@@ -66,7 +68,7 @@ def _told(part: Part) -> Iterator[Told[dict[str, Any]]]:
     def wanted(headers: dict[str, str]) -> bool:
         return headers["warc-type"].lower() in kinds
 
-    with damage(part.path), _torn(part.path):
+    with damage(part.path):
         for record in read_records(lambda: open_stream(part.path, part.format), MAX_LINE_BYTES, wanted):
             if not record.problem and not wanted(record.headers):
                 continue
@@ -77,16 +79,6 @@ def _told(part: Part) -> Iterator[Told[dict[str, Any]]]:
             row, reason, begins = _document(record, extract)
             row = {"dump": dump, "file_path": part.path.rsplit("/", 1)[-1], **row}
             yield row, reason, begins, len(row.get("text") or "")
-
-
-@contextlib.contextmanager
-def _torn(path: str) -> Iterator[None]:
-    try:
-        yield
-    except TornArchiveError as error:
-        raise InputError(
-            f"{path}: ends within the record at byte {error.args[0]:,}; copy it again from its source"
-        ) from error
 
 
 def _extractor() -> Any:
