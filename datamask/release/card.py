@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -23,18 +24,8 @@ if TYPE_CHECKING:
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
 # the hub's size categories: https://github.com/huggingface/hub-docs/blob/main/datasetcard.md
-SIZES = [
-    (10**3, "n<1K"),
-    (10**4, "1K<n<10K"),
-    (10**5, "10K<n<100K"),
-    (10**6, "100K<n<1M"),
-    (10**7, "1M<n<10M"),
-    (10**8, "10M<n<100M"),
-    (10**9, "100M<n<1B"),
-    (10**10, "1B<n<10B"),
-    (10**11, "10B<n<100B"),
-    (10**12, "100B<n<1T"),
-]
+THOUSANDS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+SIZES = [(10**3, "n<1K"), *((10 ** (4 + n), f"{a}<n<{b}") for n, (a, b) in enumerate(pairwise(THOUSANDS)))]
 IDENTITY = ("dimensions", "revision", "max_length", "long_documents", "fingerprint")  # of the encoder, as shown
 NOTES = {
     "quality_score": "how good the document is on its own",
@@ -77,7 +68,6 @@ def notes_of(draft: Mapping[str, Any]) -> dict[str, str]:
 
 
 def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
-    """The card's text: header and body."""
     settings = validate(draft["settings"])
     total = draft["conservation"]["total"]
     provenance = draft["provenance"]

@@ -49,7 +49,6 @@ _FACTS = TypeAdapter(ShardDecided)
 
 
 def decisions_path(files: ShardFiles) -> str:
-    """The path of a shard's decisions inside a release."""
     return f"decisions/{files.shard.name}.parquet"
 
 

@@ -47,7 +47,7 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
     """
     there = [{column["name"] for column in release.manifest()["columns"]} for release in (first, second)]
     columns = [name for name in GROUPS if name in there[0] & there[1]]
-    files = _files(first) & _files(second)
+    files = set.intersection(*({source["path"] for source in of.manifest()["sources"]} for of in (first, second)))
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         for table, release in (("a", first), ("b", second)):
             _load(connection, table, release, columns, files)
@@ -63,7 +63,8 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
         for move, documents, tokens in connection.execute(query).fetchall():
             total[move] = {"documents": documents, "tokens": tokens}
         classes = {name: f"coalesce({_quote(name)}::VARCHAR, '(none)')" for name in columns}
-        classes["length"] = _length_class()
+        lengths = (f"WHEN tokens < {end} THEN '{low} to {end - 1} tokens'" for low, end in pairwise(LENGTHS))
+        classes["length"] = f"CASE {' '.join(lengths)} ELSE '{LENGTHS[-1]} tokens and more' END"
         classes["score"] = _score_class(connection)
         groups = {name: _by(connection, expression) for name, expression in classes.items()}
         causes = {"entered": _causes(connection, first, "a", "entered")}
@@ -73,10 +74,6 @@ def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _files(release: ReleaseFolder) -> set[str]:
-    return {source["path"] for source in release.manifest()["sources"]}
 
 
 def _runs(release: ReleaseFolder, files: Collection[str]) -> pa.Table:
@@ -115,11 +112,6 @@ def _load(
         f" {GIVEN_ID} AS id, d.* EXCLUDE (shard, chunk_id, id)"
         f" FROM read_{table} d ASOF JOIN runs_{table} runs ON d.shard = runs.shard AND d.chunk_id >= runs.chunk_id"
     ).fetchall()
-
-
-def _length_class() -> str:
-    cases = " ".join(f"WHEN tokens < {bound} THEN '{low} to {bound - 1} tokens'" for low, bound in pairwise(LENGTHS))
-    return f"CASE {cases} ELSE '{LENGTHS[-1]} tokens and more' END"
 
 
 def _score_class(connection: duckdb.DuckDBPyConnection) -> str:

@@ -107,7 +107,6 @@ class WrittenFile:
     rows: int | None = None  # of a parquet file
 
     def to_json(self) -> dict[str, Any]:
-        """All fields that are not None, ready for JSON."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

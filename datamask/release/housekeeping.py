@@ -61,7 +61,6 @@ class Unneeded:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all stages' files that are not needed."""
         return sum(stage.bytes for stage in self.stages)
 
 

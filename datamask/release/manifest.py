@@ -55,7 +55,6 @@ def build_manifest(
     previous: Mapping[str, Any] | None,
     created: str,
 ) -> dict[str, Any]:
-    """The content of a release's manifest.json."""
     return {
         "format": FORMATS[-1],
         "version": version,
@@ -68,7 +67,6 @@ def build_manifest(
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of datamask, Python and those of `LIBRARIES` that are installed, by name."""
     versions = {"datamask": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -129,7 +127,6 @@ def read_manifest(folder: str) -> dict[str, Any]:
 
 
 def data_paths(manifest: Mapping[str, Any]) -> list[str]:
-    """The data files of a manifest or of its draft, in its order."""
     return [item["path"] for item in manifest["files"] if item["path"].startswith("data/")]
 
 
@@ -227,7 +224,6 @@ def problems_of(manifest: dict[str, Any]) -> list[str]:
 
 @cache
 def manifest_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of manifest.json."""
     return json.loads(resources.files("datamask.release").joinpath("manifest.schema.json").read_text("utf-8"))
 
 

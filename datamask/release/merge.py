@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -38,9 +38,6 @@ REPEAT = pa.field("repeat", pa.int32())  # where documents may be taken several 
 DETAIL = pa.field("detail", pa.string())  # where test items are looked for: what a document holds, as JSON
 COPIES = [pa.field(name, pa.int32()) for name in COPY_COLUMNS]  # where they are counted; null in quarantine
 ADDED = ([REPEAT], COPIES, [TOPICS], [DETAIL])
-SCHEMAS = tuple(
-    pa.schema([*DECISIONS, *chain(*some)]) for many in range(len(ADDED) + 1) for some in combinations(ADDED, many)
-)
 
 
 def schema_of(settings: Mapping[str, Any], topics: bool = False) -> pa.Schema:
@@ -89,7 +86,6 @@ class Conservation:
     characters_selected: int = 0
 
     def add(self, other: Conservation) -> None:
-        """Adds another's counts to these, in place."""
         for name, value in vars(other).items():
             if isinstance(value, Counter):
                 getattr(self, name).update(value)
@@ -106,7 +102,6 @@ class Conservation:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """All counts, ready for JSON, names sorted."""
         causes = {name: dict(sorted(getattr(self, name).items())) for name in ("filtered", "quarantined")}
         return {**vars(self), **causes}
 
@@ -176,5 +171,4 @@ def sum_decisions(decided: pa.Table) -> Conservation:
 
 
 def count_values(values: pa.Array | pa.ChunkedArray) -> Counter[str]:
-    """How often each value occurs."""
     return Counter({item["values"]: item["counts"] for item in pc.value_counts(values).to_pylist()})

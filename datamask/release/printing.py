@@ -48,7 +48,6 @@ def figure(value: Any, digits: int) -> str:
 
 
 def _held(detail: Mapping[str, Any]) -> str:
-    """The test item that a document holds, in words."""
     return (
         f"holds {detail['found']:,} of the {detail['words']:,} words of {detail['item']} ({detail['part']}): "
         f"{printable(detail['span'])!r}\n"
@@ -66,7 +65,6 @@ def _which_fell(found: Explanation) -> str:
 
 
 def show_explanation(found: Explanation) -> None:
-    """Prints why a document was selected or not."""
     decision = found.decision
     why = f" ({decision['reason']})" if decision["reason"] else ""
     print(f"{decision['id']}  {decision['shard']}/{decision['chunk_id']}: {decision['outcome'].replace('_', ' ')}{why}")
@@ -105,7 +103,6 @@ def show_explanation(found: Explanation) -> None:
 
 
 def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str) -> None:
-    """Documents one after another, each with what it fell to."""
     screen = wide_console()
     print(f"{len(found):,} of {number:,} documents: {name}")
     for place, one in enumerate(found, 1):
@@ -136,7 +133,6 @@ def show_pair(screen: Console, dropped: Parts, kept: Parts, shared: float) -> No
 
 
 def marked(parts: Parts, before: str = "", after: str = "") -> Text:
-    """Parts of a text as rich's text."""
     styles = {"same": "", "only": "black on yellow", "gap": "dim italic"}
     shown = Text()
     for kind, text in parts:

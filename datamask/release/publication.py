@@ -65,7 +65,10 @@ def publish(
             release = _publish(staged, pictures, warnings, before)
         if before != release.version:
             point_latest(staged.out, release.version)
-        _clear_staging(staged)
+        folder = storage.join(staged.out, "work", "staging", staged.key)
+        for url in (folder, f"{folder}.json"):
+            with contextlib.suppress(FileNotFoundError):
+                storage.remove(url)
         older = list_versions(staged.out)[: -staged.keep] if staged.keep else []
         removed = tuple(version for version in older if version not in (release.version, before))
         for version in removed:
@@ -113,7 +116,6 @@ def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
 
 
 def _remove_others(folder: Path, files: set[str]) -> None:
-    """What killed writers left behind."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             with contextlib.suppress(OSError):
@@ -128,13 +130,6 @@ def _copy(source: str, target: str, files: Sequence[str]) -> None:
     for path in files:
         with storage.storage_errors(storage.join(target, path), "write"):
             fs.cp_file(f"{from_root.rstrip('/')}/{path}", f"{to_root.rstrip('/')}/{path}")
-
-
-def _clear_staging(staged: Staged) -> None:
-    folder = storage.join(staged.out, "work", "staging", staged.key)
-    for url in (folder, f"{folder}.json"):
-        with contextlib.suppress(FileNotFoundError):
-            storage.remove(url)
 
 
 def remove_release(out: str, version: str) -> None:

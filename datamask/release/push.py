@@ -32,8 +32,6 @@ MANAGED = ("data/", "decisions/", "plots/")  # here an older release's other fil
 
 @dataclass
 class Pushed:
-    """What an upload did."""
-
     url: str
     uploaded: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -44,8 +42,7 @@ class Pushed:
 Sent = Callable[[str, int], None]  # called with a file's path and bytes once it is there, uploaded or skipped
 
 
-def nothing(path: str, size: int) -> None:
-    """The Sent that shows nothing."""
+def nothing(path: str, size: int) -> None: ...
 
 
 def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
@@ -67,10 +64,11 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     if render_manifest(manifest) != data or key_of(manifest) != manifest["key"]:
         raise StorageError(f"{release.path}/{MANIFEST} was edited; see datamask verify {release.path}")
     files = {item["path"]: item for item in manifest["files"]}
+    root = None if storage.is_remote(release.path) else Path(storage.filesystem(release.path)[1]).resolve()
     for path, item in files.items():  # what is uploaded is what was published
         if storage.size_of(storage.join(release.path, path)) != item["bytes"]:
             raise _other(release, path)
-        if not _inside(release.path, path):
+        if root and not (root / path).resolve().is_relative_to(root):
             raise StorageError(
                 f"{release.path}/{path} is a symbolic link to a file outside the release; if it is meant to be sent, "
                 f"copy the release with what its links lead to: cp -rL {release.path} COPY"
@@ -90,13 +88,6 @@ def _check_target(release: ReleaseFolder, url: str) -> None:
 
 def _other(release: ReleaseFolder, path: str) -> StorageError:
     return StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
-
-
-def _inside(folder: str, path: str) -> bool:
-    if storage.is_remote(folder):
-        return True
-    root = Path(storage.filesystem(folder)[1]).resolve()
-    return (root / path).resolve().is_relative_to(root)
 
 
 # ---------------------------------------------------------------- object stores and folders

@@ -27,7 +27,6 @@ QUARANTINED = pa.schema(
 
 
 def quarantine_rows(files: ShardFiles) -> pa.Table:
-    """A shard's quarantined rows."""
     index = storage.read_table(required(files.index).path, ["chunk_id", "id", "reason", "excerpt"])
     rows = index.filter(pc.is_valid(index["reason"]))
     if not rows.num_rows:

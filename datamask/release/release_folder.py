@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.corpus.plan import FailedFile
 from datamask.errors import DamagedFileError, DatamaskError, InputError, StorageError, one_line
 from datamask.release.manifest import read_manifest
-from datamask.release.merge import SCHEMAS
+from datamask.release.merge import schema_of
 from datamask.seen_from import NAMING, noted_folder, paths_seen_from, seen_from
 
 MANIFEST = "manifest.json"
@@ -64,22 +64,17 @@ class Staged:
         return f"{self.folder}.json"
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says, or will say."""
         return storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture for the dataset card, a file of the staged release."""
-
     path: str  # inside the release, e.g. plots/sources.png
     title: str
 
 
 @dataclass(frozen=True)
 class ReleaseFolder:
-    """A published release."""
-
     path: str  # <out>/releases/<version>
     version: str
     key: str
@@ -126,15 +121,17 @@ class ReleaseFolder:
                 yield batch.filter(fresh)
 
     def decisions(self, shard: str, columns: list[str] | None = None) -> pa.Table:
-        """What became of every row of a shard: one of `merge.SCHEMAS`, a row for each, by chunk_id from 0.
+        """What became of every row of a shard: by chunk_id from 0, with the columns of `merge.schema_of`.
 
         :raises DamagedFileError: the release has no such shard, or the file is not one of decisions.
         """
-        shards = self.manifest()["conservation"]["shards"]
+        manifest = self.manifest()
+        shards = manifest["conservation"]["shards"]
         if shard not in shards:
             raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
         with self.opened(f"decisions/{shard}.parquet") as (url, file):
-            if file.schema_arrow not in SCHEMAS or file.metadata.num_rows != shards[shard]["rows"]:
+            schema = schema_of(manifest["settings"], "topics" in manifest["provenance"])
+            if file.schema_arrow != schema or file.metadata.num_rows != shards[shard]["rows"]:
                 raise DamagedFileError(f"{url} does not hold the decisions; {self._remedy}")
             table = file.read(columns=columns)
             table.validate(full=True)
@@ -182,7 +179,6 @@ class ReleaseFolder:
 
     @property
     def made_in(self) -> Path:
-        """The folder where the release was made."""
         return noted_folder(f"{self.path}/../..", self.manifest().get("folder"))
 
 
@@ -190,7 +186,6 @@ class ReleaseFolder:
 
 
 def version_name(number: int, key: str) -> str:
-    """The name of a release: its number, four digits, and its key."""
     return f"{number:04d}-{key}"
 
 
@@ -200,17 +195,14 @@ def next_version(out: str, key: str) -> str:
 
 
 def version_number(version: str) -> int:
-    """The number in a release's name."""
     return int(version.split("-")[0])
 
 
 def version_key(version: str) -> str:
-    """The key in a release's name."""
     return version.split("-")[1]
 
 
 def version_path(out: str, version: str) -> str:
-    """The path of a release in an output folder."""
     return storage.join(out, "releases", version)
 
 

@@ -40,15 +40,12 @@ class Source:
         self.shards = sorted(manifest["conservation"]["shards"])
 
     def path(self, shard: str, stage: str) -> str:
-        """The path of a stage's file of a shard."""
         return storage.join(self.folder, stage, f"{shard}-{self.keys[shard].get(stage)}.parquet")
 
     def has(self, shard: str, stage: str) -> bool:
-        """Whether the stage's file of a shard is there."""
         return stage in self.keys[shard] and storage.exists(self.path(shard, stage))
 
     def table(self, shard: str, stage: str, columns: list[str] | None = None) -> pa.Table | None:
-        """A stage's file of a shard, None if it is not there."""
         return storage.read_table(self.path(shard, stage), columns) if self.has(shard, stage) else None
 
     def row(self, shard: str, stage: str, chunk_id: int) -> dict[str, Any] | None:

@@ -39,8 +39,6 @@ THREADS = 8  # files written side by side by a plain call, at most
 
 @dataclass(frozen=True)
 class Exporting:
-    """What the workers of a round are told."""
-
     config: Config
     staged: Staged
     layout: DataLayout
@@ -84,7 +82,6 @@ def export(
 
 
 def _complete(staged: Staged) -> bool:
-    """Whether an earlier attempt came to the end of this stage."""
     if not storage.exists(staged.draft):
         return False
     files = storage.read_json(staged.draft)["files"]
@@ -160,7 +157,6 @@ def _stage(
 
 
 def provenance_json(provenance: Provenance) -> dict[str, Any]:
-    """The provenance, ready for JSON."""
     return {
         "encoder": dict(provenance.encoder),
         "quality": dict(provenance.quality),

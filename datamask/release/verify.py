@@ -45,8 +45,6 @@ MEMORY = "1GB"
 
 @dataclass
 class Verified:
-    """What was found."""
-
     path: str
     problems: list[str] = field(default_factory=list)
     files: int = 0

@@ -130,7 +130,6 @@ def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> Chart:
 
 
 def stage_times(rows: Rows) -> Chart:
-    """Seconds per stage, in order."""
     encoding = {
         "x": channel("seconds:Q", title="seconds of work"),
         "y": channel("stage:N", sort=[row["stage"] for row in rows], title=None),
@@ -145,7 +144,6 @@ def stage_times(rows: Rows) -> Chart:
 
 
 def group_sizes(rows: Rows) -> Chart:
-    """How many near-duplicate groups have how many documents."""
     sizes = [row["size"] for row in rows]
     encoding = {
         "x": channel("size:N", sort=sizes, title="documents in the group", axis={"labelAngle": 0}),
@@ -156,7 +154,6 @@ def group_sizes(rows: Rows) -> Chart:
 
 
 def whole_map(rows: Rows) -> Chart:
-    """The map's panels side by side, for a picture."""
     there = {row["panel"] for row in rows}
     panels = [{**document_map(rows, panel), "width": 260, "height": 260} for panel in MAP_PANELS if panel in there]
     return {"hconcat": panels, "resolve": {"scale": {"color": "independent"}}}

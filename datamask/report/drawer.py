@@ -33,7 +33,6 @@ def place_documents(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray
 
 
 def draw_picture(specification: Mapping[str, Any], options: Mapping[str, Any]) -> bytes:
-    """A PNG of the Vega-Lite specification."""
     from vl_convert import vegalite_to_png
 
     return vegalite_to_png(dict(specification), **options)

@@ -40,20 +40,16 @@ class Drawing:
         self._pictures: list[Future[bytes]] = []
 
     def place(self, features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
-        """As `drawer.place_documents`."""
         return self._placing.submit(features, seed).result()
 
     @property
     def begun(self) -> int:
-        """Pictures that were asked for."""
         return len(self._pictures)
 
     def begin(self, specifications: Sequence[Mapping[str, Any]]) -> None:
-        """Has these drawn, too."""
         self._pictures += [self._drawing.submit(one, OPTIONS) for one in specifications]
 
     def finish(self) -> list[bytes]:
-        """The PNGs of what was asked for."""
         return [picture.result() for picture in self._pictures]
 
     def __enter__(self) -> Self:

@@ -88,7 +88,6 @@ class Sample:
 
     @property
     def embedded(self) -> bool:
-        """Whether the documents have vectors."""
         return all(files.embeddings for files in self.files)
 
     def features(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float16]:
@@ -109,7 +108,6 @@ class Sample:
         return features
 
     def places(self, rows: npt.NDArray[np.integer]) -> list[Place]:
-        """Where rows of the sample lie in the corpus."""
         return [(self.files[self.shard[row]].shard.name, int(self.chunk_id[row])) for row in rows]
 
     def documents(self, places: Iterable[Place], names: Sequence[str]) -> Documents:
@@ -203,8 +201,6 @@ Taken: TypeAlias = "str | pa.Table"  # what a worker hands on: a file, or, where
 
 @dataclass(frozen=True)
 class SampleRound:
-    """What the workers of the rounds are told."""
-
     config: Config
     folder: str | None
     columns: tuple[str, ...]
@@ -215,8 +211,6 @@ class SampleRound:
 
 @dataclass(frozen=True)
 class GroupRead:
-    """What is said of a group of shards."""
-
     totals: pa.Table  # outcome, documents, tokens
     signals: Sequence[Signals]  # a shard each: sums of these depend on their order
     counts: Taken  # COUNTS, if they are asked for
@@ -263,17 +257,13 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Gr
 
 def read_vectors(state: SampleRound, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
     """The vectors of the named rows of some embeddings files, one file's after another's."""
-    return hand_on(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
+    name = storage.key([[path, hashlib.sha256(ids.tobytes()).hexdigest()] for path, ids in item])
+    return hand_on(state.folder, f"vectors-{name}", vectors=np.concatenate([_embeddings(*one) for one in item]))
 
 
 def read_rows(state: SampleRound, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> Documents:
-    """The columns of the named rows of some shards."""
     places = [(shard.name, int(row)) for shard, rows in item for row in rows]
     return documents_at([shard for shard, _ in item], state.config, places, state.columns)
-
-
-def _named(what: str, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> str:
-    return f"{what}-{storage.key([[path, hashlib.sha256(ids.tobytes()).hexdigest()] for path, ids in item])}"
 
 
 def _shared(items: Sequence[tuple[Any, npt.NDArray[np.int64]]]) -> list[list[tuple[Any, npt.NDArray[np.int64]]]]:

@@ -138,7 +138,15 @@ def unlike(vectors: Vectors | None, disputed: Mapping[str, Indices]) -> dict[str
     """The first EXAMPLES of each kind that do not resemble one already taken."""
     if vectors is None:
         return {kind: candidates[:EXAMPLES] for kind, candidates in disputed.items()}
-    return {kind: _unlike(vectors, candidates) for kind, candidates in disputed.items()}
+    found = {}
+    for kind, candidates in disputed.items():
+        features = vectors(candidates).astype(np.float32)
+        taken: list[int] = []
+        for place in range(len(candidates)):
+            if len(taken) < EXAMPLES and (not taken or (features[taken] @ features[place]).max() < ALIKE):
+                taken.append(place)
+        found[kind] = candidates[taken]
+    return found
 
 
 def disagreements(
@@ -203,19 +211,6 @@ def explained_by_price(sample: Sample) -> float:
 
 def _thin(rows: Indices) -> Indices:
     return rows[:: max(1, -(-len(rows) // THINNED))]
-
-
-def _unlike(vectors: Vectors, candidates: Indices) -> Indices:
-    if not len(candidates):
-        return candidates
-    features = vectors(candidates).astype(np.float32)
-    taken: list[int] = []
-    for place in range(len(candidates)):
-        if len(taken) == EXAMPLES:
-            break
-        if not taken or (features[taken] @ features[place]).max() < ALIKE:
-            taken.append(place)
-    return candidates[taken]
 
 
 def _nearest_other(

@@ -41,7 +41,6 @@ Integers = npt.NDArray[np.int64]
 
 
 def by_column(column: str) -> tuple[int, str]:
-    """A sort key for columns."""
     known = [*ORDER, column] if column != LENGTH else [*ORDER, "", column]
     return known.index(column), column
 

@@ -73,23 +73,18 @@ def write_report(
         left = {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
         unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items() if files}
         personal = facts.get("personal", {})
-        findings = replace(findings, unread=unread, personal=personal, release=_origin(staged, config))
+        origin = {
+            "version": next_version(staged.out, staged.key),
+            "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "datamask": metadata.version("datamask"),
+            "input": some(config.corpus.input, INPUTS),
+        }
+        findings = replace(findings, unread=unread, personal=personal, release=origin)
         with share_part(0.6, 1):
             return describe(_write(staged.folder, findings, drawing))
 
 
-def _origin(staged: Staged, config: Config) -> dict[str, str]:
-    """Which release it will be, when it was made, by which version of datamask, and of which input."""
-    return {
-        "version": next_version(staged.out, staged.key),
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "datamask": metadata.version("datamask"),
-        "input": some(config.corpus.input, INPUTS),
-    }
-
-
 def write_findings(folder: str, findings: Findings) -> None:
-    """Writes the page, its data and the pictures of these findings into `folder`."""
     with Drawing() as drawing:
         _write(folder, findings, drawing)
 
@@ -132,12 +127,10 @@ def load_findings(folder: str) -> Findings:
 
 
 def describe(findings: Findings) -> Report:
-    """What others say of a report of these findings."""
     return Report(tuple(picture for picture, _ in _pictures(findings)), tuple(findings.warnings))
 
 
 def headline_numbers(findings: Findings) -> dict[str, Any]:
-    """The headline numbers."""
     ours = findings.arm("selected")
     return {
         "read": findings.total(),

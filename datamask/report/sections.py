@@ -36,15 +36,12 @@ class Figure:
 
 @dataclass
 class PageSection:
-    """A section of the page: its anchor, title and blocks."""
-
     id: str
     title: str
     blocks: list[Block] = field(default_factory=list)
 
 
 def make_sections(f: Findings) -> list[PageSection]:
-    """All sections of the page, in order."""
     return [
         PageSection("selected", "What was selected from what", _selected(f)),
         PageSection("losses", "What each group lost", _losses(f)),
@@ -65,7 +62,6 @@ def make_sections(f: Findings) -> list[PageSection]:
 
 
 def chart_grid(*figures: Figure, note: str = "", wide: bool = False) -> Block:
-    """A block of charts."""
     return {"kind": "charts", "figures": figures, "note": note, "wide": wide}
 
 
@@ -147,10 +143,6 @@ def outcome_rows(column: str, found: Mapping[str, Any]) -> tuple[list[str], list
     return head, rows
 
 
-def _ratio(one: float, other: float) -> str:
-    return number(one / other if other else None, 2)
-
-
 def _part(of: int, documents: int) -> str:
     return f"{count(of)} ({percent(of / documents, 0)})" if of else "–"
 
@@ -194,11 +186,8 @@ def _objective(f: Findings) -> list[Block]:
     c = f.certificate
     blocks: list[Block] = []
     if c.get("objective") is not None:
-        scale = (
-            "calibrated: 0 is a random choice of this size, 1 is the term's own best choice"
-            if f.settings["select"]["calibrate"]
-            else "raw"
-        )
+        calibrated = "calibrated: 0 is a random choice of this size, 1 is the term's own best choice"
+        scale = calibrated if f.settings["select"]["calibrate"] else "raw"
         rows = [["score (the objective)", number(c["objective"], 5)]]
         if c.get("upper_bound") is not None:
             rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", points(f.relative_gap or 0.0)]]
@@ -212,10 +201,8 @@ def _objective(f: Findings) -> list[Block]:
             )
         blocks.append(table(["", "value"], rows, note=note))
     elif c.get("shards"):
-        rows = [
-            [name, number(s.get("objective"), 4), number(s.get("upper_bound"), 4)]
-            for name, s in list(c["shards"].items())[:40]
-        ]
+        listed = list(c["shards"].items())[:40]
+        rows = [[name, number(s.get("objective"), 4), number(s.get("upper_bound"), 4)] for name, s in listed]
         note = "Scope shard: each shard is its own problem. At most 40 are listed."
         blocks.append(table(["shard", "objective", "bound"], rows, note=note))
     history = history_rows(f)
@@ -240,7 +227,7 @@ def history_rows(f: Findings) -> list[dict[str, Any]]:
         entry = point if isinstance(point, dict) else {"objective": point}
         if entry.get("objective") is not None:
             rows.append({"step": entry.get("step", place), "objective": entry["objective"], "arm": OURS, "unit": unit})
-    return rows[:: max(1, len(rows) // 300)] if rows else []
+    return rows[:: max(1, len(rows) // 300)]
 
 
 def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
@@ -287,7 +274,8 @@ def _diversity(f: Findings) -> list[Block]:
             arm["arm"],
             count(arm["documents"]),
             number(arm["mean_quality"]),
-            *(_vector_cells(arm) if embedded else []),
+            *([number(arm["vendi"], 0), percent(arm["near_duplicates"])] if embedded else []),
+            *([number(arm["nearest"]), number(arm["mean_cosine"], 4)] if embedded else []),
             *(number(arm["effective"][column], 1) for column in groups),
         ]
         for arm in f.arms
@@ -322,15 +310,6 @@ def _diversity(f: Findings) -> list[Block]:
     return blocks
 
 
-def _vector_cells(arm: Mapping[str, Any]) -> list[str]:
-    return [
-        number(arm["vendi"], 0),
-        percent(arm["near_duplicates"]),
-        number(arm["nearest"]),
-        number(arm["mean_cosine"], 4),
-    ]
-
-
 def _length(f: Findings) -> list[Block]:
     rows = [[arm["arm"], count(arm["mean_tokens"] or 0), percent(arm["length_ratio"], 0)] for arm in f.arms]
     note = (
@@ -362,7 +341,7 @@ def _topics(f: Findings) -> list[Block]:
             percent(row["share"]),
             count(row["selected"]),
             percent(row["share_selected"]),
-            _ratio(row["share_selected"], row["share"]),
+            number(row["share_selected"] / row["share"] if row["share"] else None, 2),
             row["language"] or "–",
             row["remark"],
         ]
@@ -434,7 +413,6 @@ def _explained(f: Findings) -> str:
 
 
 def reason_in_numbers(d: dict[str, Any]) -> str:
-    """The reason in numbers."""
     quality = f"quality {d['quality']:.3f} (percentile {d['percentile']:.0f}; top-quality's cut is {number(d['quality_cut'])})"
     if d.get("explained", 1.0) < EXPLAINED:
         gain = f"gain {d['price']:.3g} (percentile {d['price_percentile']:.0f} of the candidates)"

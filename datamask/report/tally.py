@@ -94,13 +94,11 @@ def counted(columns: Sequence[str], outcome: pa.Array, tokens: pa.Array, groups:
 
 
 def summed(counts: Sequence[pa.Table]) -> pa.Table:
-    """COUNTS of several shards together."""
     rows = pa.concat_tables([COUNTS.empty_table(), *counts])
     return rows.group_by(COUNTS.names[:3]).aggregate([("documents", "sum")]).rename_columns(COUNTS.names)
 
 
 def with_length(columns: Sequence[str]) -> list[str]:
-    """The columns, each once, and the length."""
     return [*dict.fromkeys(columns), LENGTH]
 
 
@@ -131,11 +129,9 @@ class Tally:
         )
 
     def take(self, counts: pa.Table) -> None:
-        """COUNTS of some shards."""
         insert(self._connection, "tally", counts)
 
     def table(self, column: str) -> GroupCounts:
-        """The counts of one of `columns`."""
         place = self.columns.index(column)
         run = self._connection.execute
         named = run(
@@ -162,12 +158,10 @@ class Tally:
     # ------------------------------------------------------------ signals
 
     def take_signals(self, sums: Signals) -> None:
-        """What `signals_of` says of some shards."""
         for name, values in sums.items():
             self._signals[name] = self._signals.get(name, 0.0) + values
 
     def signals(self) -> list[SignalSums]:
-        """Every signal of which more, or less, is worse, in the files' order."""
         return [
             SignalSums(name, rule, int(sums[0]), int(sums[1]), *sums[2:].tolist())
             for (name, rule), sums in self._signals.items()

@@ -27,7 +27,6 @@ def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
 
 
 def show_report(findings: Findings, path: str) -> None:
-    """The page's lead and first tables."""
     console = wide_console()
     console.print(page.lead(findings), soft_wrap=True)
     for section in make_sections(findings):

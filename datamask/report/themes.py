@@ -46,7 +46,6 @@ PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT) | {"background": "white
 
 
 def specification(chart: Mapping[str, Any]) -> dict[str, Any]:
-    """A chart as a whole document of Vega-Lite."""
     view = {"continuousWidth": 300, "continuousHeight": 300}
     return {"$schema": "https://vega.github.io/schema/vega-lite/v6.4.1.json", "config": {"view": view}, **chart}
 

@@ -21,7 +21,6 @@ KINDS = {
 
 
 def publish_files(folder: str, files: Mapping[str, str]) -> None:
-    """Publishes texts by their names into a folder."""
     for name, text in files.items():
         storage.write_content(storage.join(folder, name), text)
 
@@ -38,7 +37,6 @@ def summary_files(draft: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 
 def render_summary(facts: Mapping[str, Any]) -> str:
-    """The summary as Markdown, in the template's order."""
     said = {name: one_line(text) if text else BLANK for name, text in facts["statements"].items()}
     return render_template("summary/summary.md.j2", said=said, blank=BLANK, **facts)
 

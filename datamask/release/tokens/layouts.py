@@ -33,7 +33,6 @@ class Layout:
         return "uint16" if vocabulary <= SMALL else "uint32"
 
     def header(self, tokens: int, width: str) -> bytes:
-        """What stands before the tokens."""
         return b""
 
     def render_index(self, lengths: np.ndarray, width: str) -> bytes:

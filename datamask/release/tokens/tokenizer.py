@@ -31,7 +31,6 @@ class FoundTokenizer:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What tokens.json says of it."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
         return {"name": self.name, "sha256": digest, "end": self.end, "end_id": self.end_id}
 

@@ -48,8 +48,6 @@ DOCUMENT = np.dtype([("order", "<u8"), ("length", "<u4")])  # of the first round
 
 @dataclass(frozen=True)
 class TokenOptions:
-    """What is written, and how."""
-
     format: str  # of `LAYOUTS`
     seed: int = 0  # of the order
     end: str | None = None  # the token that ends a document; None: the tokenizer's own
@@ -78,15 +76,12 @@ class Tokens:
         return storage.key(FORMAT, self.release, self.layout, self.seed, self.cuts, dict(self.tokenizer))
 
     def record(self) -> dict[str, Any]:
-        """The content of tokens.json."""
         facts = {name: value for name, value in asdict(self).items() if name not in ("folder", "new")}
         return {"format": FORMAT, "key": self.key, **facts}
 
 
 @dataclass(frozen=True)
 class _Round:
-    """What the workers of a round are told."""
-
     release: ReleaseFolder
     tokenizer: FoundTokenizer
     work: str  # what the rounds hand on
@@ -259,7 +254,6 @@ def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
 
 
 def _published(folder: str, files: Mapping[str, Iterable[bytes | memoryview]]) -> list[dict[str, Any]]:
-    """Publishes files by their names, of the parts of each; as `tokens.json` lists them."""
     found: list[WrittenFile] = []
     for path, parts in files.items():
         with written(folder, path, found) as temporary, temporary.open("wb") as file:
