@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from pydantic import Field
 
 from datamask import storage
-from datamask.study import arms
+from datamask.study import ablation
 from datamask.study.ablation import ablate as compare_all
 from datamask.study.embedded import load_corpus
 from datamask.study.targets import read_targets
@@ -59,4 +59,4 @@ def compare_arms(output: str, seeds: int, documents: int, only: list[str], targe
         asked,
         lambda line: log.info("%s", line),
     )
-    return dict(arms.write_ablation(storage.join(work, "ablation"), found))
+    return dict(ablation.write_ablation(storage.join(work, "ablation"), found))

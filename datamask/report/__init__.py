@@ -1,5 +1,5 @@
 """The report: a page to look at a release and decide, its data, and pictures for the dataset card.
 
 Read in this order: `statistics`, `embedding_sample` (what is read), `findings` and `examples` (what is computed),
-`charts`, `themes` and `page` (what is drawn), `report` (the stage). Nothing heavy is imported before it is used.
+`charts` and `page` (what is drawn), `report` (the stage). Nothing heavy is imported before it is used.
 """

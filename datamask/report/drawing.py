@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.report import drawer
-from datamask.report.themes import PICTURE
+from datamask.report.charts import PICTURE
 
 OPTIONS: Mapping[str, Any] = {"scale": 2, "config": PICTURE, "allowed_base_urls": []}  # sharp, and no connection opened
 _PROCESS = ("-P", drawer.__file__)

@@ -21,7 +21,7 @@ from datamask import storage
 from datamask.certificate_words import describe, points
 from datamask.config import Select, resolve
 from datamask.errors import StorageError
-from datamask.report import themes
+from datamask.report import charts
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.formatting import WARNINGS, Table, count, look_command, number, percent, short
 from datamask.report.sections import Figure, PageSection, make_sections, table
@@ -69,8 +69,8 @@ def assemble(
         origin=origin,
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
-        specifications={name: themes.specification(figure.chart) for name, figure in figures_of(sections).items()},
-        config=themes.PAGE,
+        specifications={name: charts.specification(figure.chart) for name, figure in figures_of(sections).items()},
+        config=charts.PAGE,
         css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
         library=Markup(library()),
         version=metadata.version("datamask"),

@@ -19,7 +19,7 @@ from datamask.errors import InputError, some
 from datamask.libraries import drawing_process
 from datamask.maps import Mapper, here, rounds
 from datamask.release.release_folder import Picture, Staged, next_version
-from datamask.report import charts, themes
+from datamask.report import charts
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Beside, Findings, StageTime, find_findings
 from datamask.shares import share_part, tell_share
@@ -105,7 +105,7 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Findings:
 
 def _draw(drawing: Drawing, findings: Findings) -> None:
     """Has the pictures drawn that have not been begun."""
-    drawing.begin([themes.picture(chart, picture.title) for picture, chart in _pictures(findings)[drawing.begun :]])
+    drawing.begin([charts.picture(chart, picture.title) for picture, chart in _pictures(findings)[drawing.begun :]])
 
 
 def load_findings(folder: str) -> Findings:

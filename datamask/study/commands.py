@@ -62,8 +62,8 @@ def judge(
     work = check_place(corpus, set_ or [], targets)
     folder = writable(to or join(work, "judge"))
     from datamask.report import terminal
-    from datamask.study import judge_page, study_terminal
     from datamask.study import run as judged
+    from datamask.study import study_terminal, verdict
 
     settings = judged.Settings(
         pools=pools,
@@ -80,9 +80,9 @@ def judge(
     )
     with terminal.progress_line() as line, prints_aside(as_json):
         found = judged.run_study(corpus, targets, settings, set_ or [], line)
-    paths = judge_page.write_judgement(folder, found)
+    paths = verdict.write_judgement(folder, found)
     if as_json:
-        print(escaped({**judge_page.as_json(found), "paths": paths}))
+        print(escaped({**verdict.as_json(found), "paths": paths}))
         return
     study_terminal.show_finding(found, paths)
 
@@ -203,7 +203,7 @@ def sweep(
     work = check_place(corpus, set_ or [])
     folder = writable(to or join(work, "sweep"))
     from datamask.report import terminal
-    from datamask.study import embedded, front, study_terminal
+    from datamask.study import embedded, study_terminal
     from datamask.study import sweep as measured
 
     if pick:
@@ -212,7 +212,7 @@ def sweep(
         pool = embedded.load_corpus(corpus, documents, set_ or [])
         lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
         found = measured.sweep_lambdas(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
-    paths = front.write_front(folder, found)
+    paths = measured.write_front(folder, found)
     picked = measured.pick_point(found, pick) if pick else None
     if picked and config:
         write_lamb(config, picked.lamb)
@@ -242,7 +242,7 @@ def ablate(
     work = check_place(corpus, set_ or [], targets or [])
     folder = writable(to or join(work, "ablation"))
     from datamask.report import findings, terminal
-    from datamask.study import ablation, arms, embedded, study_terminal
+    from datamask.study import ablation, embedded, study_terminal
 
     asked = read_targets(expand_patterns(targets)) if targets else []
     with terminal.progress_line() as line, prints_aside(as_json):
@@ -254,11 +254,11 @@ def ablate(
             asked,
             line,
         )
-    paths = arms.write_ablation(folder, found)
+    paths = ablation.write_ablation(folder, found)
     if as_json:
         print(escaped({**findings.plain_json(asdict(found)), "paths": paths}))
     else:
-        study_terminal.show_tables(arms.lead(found), arms.tables(found), paths)
+        study_terminal.show_tables(ablation.lead(found), ablation.tables(found), paths)
 
 
 def write_lamb(path: Path, lamb: float) -> None:

@@ -23,8 +23,7 @@ from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.storage import expand_patterns
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.coder import ORDER, CodedItems, Coder
-from datamask.study.corpus_choice import choose_documents, names_of, texts_of
-from datamask.study.embedded import Embedded, load_corpus
+from datamask.study.embedded import Embedded, choose_documents, load_corpus, names_of, texts_of
 from datamask.study.inference import Draw
 from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap

@@ -10,15 +10,13 @@ from rich.console import Console
 from datamask.console import wide_console
 from datamask.report.formatting import Table
 from datamask.report.terminal import print_table
-from datamask.study import front
-from datamask.study import judge_page as page
-from datamask.study.sweep import Point, Sweep
-from datamask.study.verdict import Finding
+from datamask.study.sweep import Point, Sweep, front_rows
+from datamask.study.verdict import Finding, lead, tables
 
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
     console = wide_console()
-    console.print(page.lead(found), soft_wrap=True)
+    console.print(lead(found), soft_wrap=True)
     console.print()
     for place, verdict in enumerate(found.verdicts, 1):
         console.print(f"{verdict.first} against {verdict.second}: {verdict.says}", style="bold")
@@ -26,13 +24,13 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
             console.print(f"  {verdict.why}", soft_wrap=True)
             for judge, reach in verdict.reach.items():
                 console.print(f"  {judge} read {reach}", soft_wrap=True)
-    _show_tables(console, page.tables(found)[1:], paths)
+    _show_tables(console, tables(found)[1:], paths)
 
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
     """Prints a sweep's table, the path of its page and the λ that was picked."""
     console = wide_console()
-    head, rows = front.front_rows(found)
+    head, rows = front_rows(found)
     print_table(console, head, rows, f"{found.chosen:.2f}")
     console.print(f"{len(found.points)} λ in {found.seconds:.1f} s; page: {paths['page']}", soft_wrap=True)
     if picked:

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from datamask.corpus.archives import Record, TornArchiveError, read_records
-from datamask.corpus.http_answers import parse_answer
+from datamask.corpus.web import parse_answer
 from tests.corpus import build
 from tests.corpus.releases import load, make_release
 from tests.corpus.test_web import PARAGRAPH, answer, page, record

@@ -13,10 +13,9 @@ from datamask.config import load_config
 from datamask.errors import ConfigError
 from datamask.stages import record
 from datamask.study import Item, Target
-from datamask.study import arms as page
+from datamask.study import ablation as page
 from datamask.study.ablation import METRICS, Ablation, Arm, SelectionJudge, ablate, choose, standard_arms
-from datamask.study.corpus_choice import texts_of
-from datamask.study.embedded import Embedded, load_corpus
+from datamask.study.embedded import Embedded, load_corpus, texts_of
 from datamask.study.sweep import sweep_lambdas
 from tests.report.build import corpus
 

@@ -14,10 +14,9 @@ from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import select
 from datamask.stages import record
-from datamask.study import front as front_page
+from datamask.study import sweep as front_page
 from datamask.study.commands import write_lamb
-from datamask.study.corpus_choice import texts_of
-from datamask.study.embedded import Embedded, load_corpus
+from datamask.study.embedded import Embedded, load_corpus, texts_of
 from datamask.study.sweep import Sweep, envelope, pick_point, sweep_lambdas
 from tests.report.build import corpus
 

@@ -72,16 +72,16 @@ def test_it_says_no_verdict_with_one_kind_of_judge_and_writes_its_page(out, targ
 def test_arms_of_coverage_are_given_the_texts_and_a_target_without_what_the_judge_reads(
     out, target, tmp_path, capsys, monkeypatch
 ):
-    from datamask.study import corpus_choice
+    from datamask.study import embedded
 
     given = []
-    select = corpus_choice.select
+    select = embedded.select
 
     def watched(*arguments, **keywords):
         given.append(keywords)
         return select(*arguments, **keywords)
 
-    monkeypatch.setattr(corpus_choice, "select", watched)
+    monkeypatch.setattr(embedded, "select", watched)
     asked = [json.loads(line) for line in target.read_text().splitlines()]
     judged = tmp_path / "judged.jsonl"
     judged.write_text("\n".join(map(json.dumps, asked[::2])))
