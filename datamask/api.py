@@ -21,7 +21,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.errors import MissingExtraError
 from datamask.release.explain import explain
-from datamask.release.quarantine import QUARANTINED
+from datamask.release.merge import QUARANTINED
 from datamask.release.release_folder import QUARANTINE, find_release
 from datamask.release.summary.facts import summarise, with_statements
 from datamask.release.tokens.check import verify_tokens

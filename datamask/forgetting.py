@@ -22,7 +22,7 @@ from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, Threads
-from datamask.release.holding import holds_forgotten, must_forget
+from datamask.release.housekeeping import holds_forgotten, must_forget
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
 from datamask.run_numbers import unchanged

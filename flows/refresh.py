@@ -16,7 +16,7 @@ from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, Solver, change_settings, over_release, validate
 from datamask.errors import ConfigError, InputError
-from datamask.release.holding import must_forget
+from datamask.release.housekeeping import must_forget
 from datamask.release.publication import one_refresh, running
 from datamask.release.release_folder import find_release
 from datamask.release.shift import shifts

@@ -17,14 +17,13 @@ from datamask.errors import ConfigError, printable, several, some
 from datamask.maps import Threads
 from datamask.options import JsonOption
 from datamask.release.compare import compare
-from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
+from datamask.release.explain import read_dropped
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import print_table, show_dropped, show_explanation, size
 from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, release_versions
-from datamask.release.summary.facts import with_statements
-from datamask.release.summary.write import FILES, publish_files, summary_files
+from datamask.release.summary.facts import FILES, publish_files, summary_files, with_statements
 from datamask.release.tokens.check import verify_tokens
 from datamask.release.tokens.layouts import LAYOUTS
 from datamask.release.tokens.write import TokenOptions, write_tokens

@@ -11,22 +11,42 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, Corpus
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, DamagedFileError, InputError, MissingFileError, StorageError, nearest
-from datamask.filter.forgotten import load_requests
+from datamask.filter.forgotten import (
+    DONE,
+    FOLDER,
+    REASON,
+    Requests,
+    digest_of,
+    is_pending,
+    load_requests,
+    read_done,
+)
 from datamask.pipeline import STAGES
-from datamask.release.holding import KEY, forgotten_rows, inputs_with_keys, mark_clean, work_files
+from datamask.release.manifest import data_paths
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher, remove_release
-from datamask.release.release_folder import latest_version, list_versions, point_latest, release_at, version_number
+from datamask.release.release_folder import (
+    ReleaseFolder,
+    latest_version,
+    list_versions,
+    point_latest,
+    release_at,
+    version_number,
+)
 from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
+from datamask.text.text_hashes import text_hashes
 
 FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
 # an interrupted run's; with the first two, the next run with its settings goes on there
@@ -38,6 +58,10 @@ PER_DOCUMENT = 5200
 FITTED = 35_000_000  # bytes of the static encoder's tokenizer and the quality score's model, 33 MB for 38,232 documents
 COUNTED = 1200  # bytes a token of the vocabulary, for a while: the texts counted by it, on which the vectors are fitted
 ASSUMED_DOCUMENT = 2000  # bytes of text, where nobody has counted the rows yet
+KEY = re.compile(r"[0-9a-f]{16}")  # of an output, in the name of its file
+# of a shard in work/: what holds its documents, or what was measured of them
+OF_DOCUMENTS = ("corpus", "languages", "index", "embeddings", "scores", "signatures", "atoms", "leaks")
+SHARED = ("parts", "staging", "rounds", "tmp")  # of several shards; made again
 
 
 @dataclass(frozen=True)
@@ -302,3 +326,70 @@ def _existing(out: str) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+# ---------------------------------------------------------------- what must be forgotten
+
+
+def forgotten_rows(release: ReleaseFolder, requests: Requests) -> Iterator[tuple[str, int, Mapping[str, str]]]:
+    """(data file, its rows that are to be forgotten, why the first is), of a release's files that hold any."""
+    manifest = release.manifest()
+    there = [column["name"] for column in manifest["columns"] if column["name"] in ("url", "id", "text")]
+    for path in sorted(data_paths(manifest)):
+        found = np.zeros(0, np.int64)
+        for batch in release.batches(path, there):
+            table = pa.Table.from_batches([batch])
+            hashes = pa.array(text_hashes(batch["text"].cast(pa.string())), pa.binary(16))
+            entry = requests.match(table.drop_columns(["text"]).append_column("text_hash", hashes))
+            found = np.append(found, entry[entry >= 0])
+        if len(found):
+            yield path, len(found), requests.told(found[:1])[found[0]]
+
+
+def holds_forgotten(out: str, release: ReleaseFolder) -> bool:
+    """Whether a data file of a release holds what the output folder's record says must be forgotten."""
+    requests = load_requests(storage.join(out, "work"))
+    return requests is not None and any(forgotten_rows(release, requests))
+
+
+def must_forget(out: str, latest: ReleaseFolder) -> bool:
+    """Whether a release must be made without what was recorded since the last one, or, where `latest` was rolled back,
+    without what that one holds."""
+    rolled_back = read_done(out).get("version", latest.version) != latest.version
+    return is_pending(out) or (rolled_back and holds_forgotten(out, latest))
+
+
+def inputs_with_keys(manifest: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], set[str]]]:
+    """Each shard of a release's `inputs`, and the keys of its files in work/."""
+    corpus = manifest["settings"]["corpus"]
+    reading = Config(corpus=Corpus(columns=corpus["columns"], drop=corpus["drop"]))
+    for item in manifest["inputs"]:  # a file that is not parquet has been converted
+        yield item, {STAGES["convert"].key(reading, item["fingerprint"]), *item["keys"].values()}
+
+
+def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> list[str]:
+    """Those of these files of work/ that hold or measure documents, but for shards of which the latest release says
+    that nothing in them must be forgotten; none once `mark_clean` was called.
+
+    :param manifest: of the latest release.
+    """
+    out = work.rsplit("/", 1)[0]
+    done = read_done(out)
+    if done.get("digest") != digest_of(out) or done.get("cleaned"):
+        return []
+    clean: set[str] = set()
+    for item, keys in inputs_with_keys(manifest) if done["version"] == manifest["version"] else ():
+        key = item["keys"].get("copies")  # none: the record named nothing when the release was made, nor since
+        made = key and storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), key)
+        if not key or (made and not made.facts["filtered"].get(REASON)):
+            clean |= keys
+    inside = [(path, *path[len(work) + 1 :].partition("/")[::2]) for path in paths]
+    found = [path for path, folder, name in inside if folder in OF_DOCUMENTS and clean.isdisjoint(KEY.findall(name))]
+    return found + [path for path, folder, _ in inside if folder in SHARED and found]
+
+
+def mark_clean(out: str) -> None:
+    """Notes that older releases and work/ were cleaned of what is to be forgotten."""
+    done = read_done(out)
+    if done.get("digest") == digest_of(out) and done:
+        storage.write_json(storage.join(out, FOLDER, DONE), {**done, "cleaned": True})

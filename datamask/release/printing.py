@@ -16,8 +16,7 @@ from datamask.errors import printable
 
 if TYPE_CHECKING:
     from datamask.release.differences import Parts
-    from datamask.release.dropped import Dropped
-    from datamask.release.explain import Explanation
+    from datamask.release.explain import Dropped, Explanation
 
 WIDE = 240  # columns of a table where there is no terminal
 

@@ -38,8 +38,8 @@ from datamask.release.release_folder import (
     version_key,
     version_path,
 )
-from datamask.release.summary.write import FILES as SUMMARY
-from datamask.release.summary.write import publish_files, summary_files
+from datamask.release.summary.facts import FILES as SUMMARY
+from datamask.release.summary.facts import publish_files, summary_files
 
 PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
 WAIT = 0.2  # seconds between looks whether another run has ended its export

@@ -32,11 +32,10 @@ from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
 from datamask.filter.forgotten import load_requests
 from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
-from datamask.release.holding import forgotten_rows
+from datamask.release.housekeeping import forgotten_rows
 from datamask.release.manifest import FORMATS, key_of, parse_manifest, problems_of, render_manifest
-from datamask.release.merge import REPEAT, Conservation, count_values, schema_of, sum_decisions
+from datamask.release.merge import QUARANTINED, REPEAT, Conservation, count_values, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
-from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
 
 THREADS = 8  # files hashed side by side, at most

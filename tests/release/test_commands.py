@@ -16,8 +16,7 @@ from datamask.filter.duplicate_rounds import SCHEMA
 from datamask.filter.filters import filter_corpus
 from datamask.release import source
 from datamask.release.compare import compare
-from datamask.release.dropped import read_dropped
-from datamask.release.explain import explain
+from datamask.release.explain import explain, read_dropped
 from datamask.release.publication import publish
 from datamask.release.push import upload_release
 from datamask.release.release_folder import ReleaseFolder

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 
 from datamask.filter.filters import filter_corpus
 from datamask.filter.leaks import find_leaks
-from datamask.release.dropped import read_dropped
-from datamask.release.explain import explain
+from datamask.release.explain import explain, read_dropped
 from datamask.release.merge import DECISIONS, DETAIL
 from datamask.release.publication import publish
 from datamask.release.release_folder import ReleaseFolder

@@ -18,8 +18,7 @@ from datamask.api import Release
 from datamask.corpus.web_addresses import hosts_of
 from datamask.release import manifest
 from datamask.release.summary import facts
-from datamask.release.summary.facts import with_statements
-from datamask.release.summary.write import FILES, render_summary, summary_files
+from datamask.release.summary.facts import FILES, render_summary, summary_files, with_statements
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 from tests.release.test_tokens import released_repeatedly
