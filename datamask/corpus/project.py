@@ -58,19 +58,15 @@ def project(
             ) from error
         if field.name in FINEWEB.names:
             array = canonical(array, field.type, exact=field.name == "id")
-        arrays[field.name] = array if array.type == field.type else _widened(array, field)
+        try:
+            arrays[field.name] = array if array.type == field.type else widened(array, field.type)
+        except pa.ArrowInvalid as error:  # an integer beyond 2**53 is no double
+            raise InputError(
+                f"column {field.name!r} is {array.type} here and {field.type} in other files, which holds not every "
+                f"value ({one_line(error)}); leave the column out: --set corpus.drop=[{field.name}]"
+            ) from error
     arrays["_reason"], arrays["_excerpt"] = reasons, excerpts
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
-
-
-def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
-    try:
-        return widened(array, field.type)
-    except pa.ArrowInvalid as error:  # an integer beyond 2**53 is no double
-        raise InputError(
-            f"column {field.name!r} is {array.type} here and {field.type} in other files, which holds not every value "
-            f"({one_line(error)}); leave the column out: --set corpus.drop=[{field.name}]"
-        ) from error
 
 
 def _at(batch: pa.RecordBatch, column: Column) -> pa.Array:

@@ -233,22 +233,21 @@ def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: 
     than SAMPLE_FACTOR · documents rows, so many are looked at, whole row groups chosen by a hash of their file.
     """
     salt = seed.to_bytes(8, "little", signed=True)
-    chosen: list[tuple[int, str]] = []  # a heap of the `documents` least hashes, negated
-    for part, group in _sample_groups(shards, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt):
+    least = heapq.nsmallest(documents, _hashed_texts(shards, config, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt))
+    return [text for _, text in least]
+
+
+def _hashed_texts(shards: Sequence[Shard], config: Config, rows: int, salt: bytes) -> Iterator[tuple[bytes, str]]:
+    """(hash, text) of about so many rows, empty texts left out."""
+    for part, group in _sample_groups(shards, rows, salt):
         with damage(part.path), open_parquet(part.path) as file:
             known = _columns_of(file, part, config.corpus.columns, config.corpus.drop)
             known = [column for column in known if column.name == "text"]
             schema = pa.schema([("text", pa.string())])
             for batch in _group_batches(file, part, group, known, _sources(file, part, known, schema), BATCH_ROWS):
                 for text in project(batch, known, schema)["text"].to_pylist():
-                    if not text or text.isspace():
-                        continue
-                    entry = (-int.from_bytes(blake2b(text.encode(), digest_size=8, salt=salt).digest(), "big"), text)
-                    if len(chosen) < documents:
-                        heapq.heappush(chosen, entry)
-                    elif entry > chosen[0]:
-                        heapq.heapreplace(chosen, entry)
-    return [text for _, text in sorted(chosen, reverse=True)]
+                    if text and not text.isspace():
+                        yield blake2b(text.encode(), digest_size=8, salt=salt).digest(), text
 
 
 def _sample_groups(shards: Sequence[Shard], rows: int, salt: bytes) -> Iterator[tuple[Part, int]]:

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from datamask.config import Corpus
@@ -120,22 +120,19 @@ def _plain(reading: Reading) -> dict[str, Any]:
 
 def _split(name: str, part: Part, groups: Sequence[int] | None, shard_rows: int) -> list[Shard]:
     """Runs of row groups of at most `shard_rows` rows each, or one row group where that is larger."""
-    if groups is None or sum(groups) <= shard_rows:
-        return [_shard(name, [part])]
     runs: list[list[int]] = []
     held = 0
-    for number, rows in enumerate(groups):
+    for number, rows in enumerate(groups or ()):
         if not runs or held + rows > shard_rows:
             runs.append([])
             held = 0
         runs[-1].append(number)
         held += rows
-    if len(runs) == 1:
+    if groups is None or len(runs) < 2:
         return [_shard(name, [part])]
     shards = []
     for run in runs:
-        rows = sum(groups[number] for number in run)
-        piece = Part(part.path, part.format, part.fingerprint, part.bytes, (run[0], run[-1] + 1), rows, part.reading)
+        piece = replace(part, row_groups=(run[0], run[-1] + 1), rows=sum(groups[number] for number in run))
         shards.append(_shard(f"{name}-rg{run[0]:05d}", [piece]))
     return shards
 

@@ -255,7 +255,9 @@ def _check_rows(
         except DamagedFileError as error:
             found.problems.append(str(error))
     whole = Conservation()
-    rows_repeat = _rows_repeat(manifest["settings"])
+    release_settings = manifest["settings"].get("release")
+    repeated = REPEAT.name in schema_of(manifest["settings"]).names
+    rows_repeat = repeated and isinstance(release_settings, dict) and release_settings.get("repeated_rows") is True
     columns = schema_of(manifest["settings"], "topics" in manifest["provenance"])
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
@@ -303,13 +305,6 @@ def _check_rows(
     parts = total["selected"] + total["not_selected"] + lost
     if total["rows"] != parts:
         found.problems.append(f"conservation of the whole: {total['rows']} rows read, {parts} accounted for")
-
-
-def _rows_repeat(settings: dict[str, Any]) -> bool:
-    """Whether a document that is taken several times is so many rows."""
-    repeated = REPEAT.name in schema_of(settings).names
-    release = settings.get("release")
-    return repeated and isinstance(release, dict) and release.get("repeated_rows") is True
 
 
 def _unlike(recorded: dict[str, Any], actual: Conservation) -> str | None:

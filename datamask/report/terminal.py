@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich import box
@@ -13,6 +13,7 @@ from rich.table import Table
 from datamask.console import wide_console
 from datamask.report import page
 from datamask.report.findings import OURS, Findings
+from datamask.report.formatting import Table as Titled
 from datamask.report.sections import make_sections
 
 
@@ -36,6 +37,21 @@ def show_report(findings: Findings, path: str) -> None:
             for block in tables:
                 print_table(console, block["head"], block["rows"], OURS)
     console.print(f"page: {path}", soft_wrap=True)
+
+
+def show_tables(lead: str, tables: Sequence[Titled], paths: Mapping[str, str]) -> None:
+    """What a study found: in words, in tables, and where its page is, if it was kept."""
+    console = wide_console()
+    console.print(lead, soft_wrap=True)
+    print_tables(console, tables, paths)
+
+
+def print_tables(console: Console, tables: Sequence[Titled], paths: Mapping[str, str]) -> None:
+    for title, head, rows in tables:
+        console.print(f"\n{title}", style="bold")
+        print_table(console, head, rows)
+    if paths:
+        console.print(f"page: {paths['page']}", soft_wrap=True)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def judge(
     folder = writable(to or join(work, "judge"))
     from datamask.report import terminal
     from datamask.study import run as judged
-    from datamask.study import study_terminal, verdict
+    from datamask.study import verdict
 
     settings = judged.Settings(
         pools=pools,
@@ -84,7 +84,7 @@ def judge(
     if as_json:
         print(escaped({**verdict.as_json(found), "paths": paths}))
         return
-    study_terminal.show_finding(found, paths)
+    verdict.show_finding(found, paths)
 
 
 def worth(
@@ -114,7 +114,7 @@ def worth(
     """Say what a new dump or data set would add to a release, before anybody trains on it."""
     check_place(against, [], targets or [])
     from datamask.report import terminal
-    from datamask.study import run, study_terminal
+    from datamask.study import run
     from datamask.study import worth as asking
 
     chosen = tuple(dict.fromkeys(judges or run.Settings.judges))
@@ -125,7 +125,7 @@ def worth(
     if as_json:
         print(escaped({**found.as_json(), "paths": paths}))
         return
-    study_terminal.show_tables(asking.lead(found), asking.tables(found), paths)
+    terminal.show_tables(asking.lead(found), asking.tables(found), paths)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -203,7 +203,7 @@ def sweep(
     work = check_place(corpus, set_ or [])
     folder = writable(to or join(work, "sweep"))
     from datamask.report import terminal
-    from datamask.study import embedded, study_terminal
+    from datamask.study import embedded
     from datamask.study import sweep as measured
 
     if pick:
@@ -220,7 +220,7 @@ def sweep(
         extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
         print(escaped({**asdict(found), **extra}))
     else:
-        study_terminal.show_sweep(found, paths, picked, config)
+        measured.show_sweep(found, paths, picked, config)
 
 
 def ablate(
@@ -242,7 +242,7 @@ def ablate(
     work = check_place(corpus, set_ or [], targets or [])
     folder = writable(to or join(work, "ablation"))
     from datamask.report import findings, terminal
-    from datamask.study import ablation, embedded, study_terminal
+    from datamask.study import ablation, embedded
 
     asked = read_targets(expand_patterns(targets)) if targets else []
     with terminal.progress_line() as line, prints_aside(as_json):
@@ -258,7 +258,7 @@ def ablate(
     if as_json:
         print(escaped({**findings.plain_json(asdict(found)), "paths": paths}))
     else:
-        study_terminal.show_tables(ablation.lead(found), ablation.tables(found), paths)
+        terminal.show_tables(ablation.lead(found), ablation.tables(found), paths)
 
 
 def write_lamb(path: Path, lamb: float) -> None:

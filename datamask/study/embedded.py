@@ -201,13 +201,14 @@ def choose_documents(
 
 
 def texts_of(corpus: Embedded) -> list[bytes]:
-    return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
+    places = corpus.sample.places(corpus.rows)
+    documents = corpus.sample.documents(places, ["text"])
+    return [(documents[place].get("text") or "").encode("utf-8", "replace") for place in places]
 
 
 def names_of(corpus: Embedded) -> list[str]:
     """The candidates as people look them up, shard:chunk_id."""
-    sample = corpus.sample
-    return [f"{sample.files[sample.shard[row]].shard.name}:{sample.chunk_id[row]}" for row in corpus.rows]
+    return [f"{shard}:{chunk_id}" for shard, chunk_id in corpus.sample.places(corpus.rows)]
 
 
 def _words(

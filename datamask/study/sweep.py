@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ import torch
 
 from datamask import storage
 from datamask.config import ResolvedSelect
+from datamask.console import wide_console
 from datamask.errors import ConfigError
 from datamask.report import charts, page
 from datamask.report.charts import channel, mark
 from datamask.report.drawing import draw_png
 from datamask.report.formatting import count, number, percent
 from datamask.report.sections import Figure, PageSection, chart_grid, table
+from datamask.report.terminal import print_table
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import read_words, reads_words
@@ -411,3 +414,14 @@ def write_front(folder: str, front: Sweep) -> dict[str, str]:
     picture = charts.picture(front_chart(front), "Quality against diversity for λ from 0 to 1")
     storage.write_content(paths["picture"], draw_png(picture))
     return paths
+
+
+def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
+    """Prints a sweep's table, the path of its page and the λ that was picked."""
+    console = wide_console()
+    head, rows = front_rows(found)
+    print_table(console, head, rows, f"{found.chosen:.2f}")
+    console.print(f"{len(found.points)} λ in {found.seconds:.1f} s; page: {paths['page']}", soft_wrap=True)
+    if picked:
+        where = f"written to {config}" if config else f"to use it: --set select.lamb={picked.lamb:g}"
+        console.print(f"picked λ = {picked.lamb:g} (mean quality {picked.mean_quality:.3f}); {where}", soft_wrap=True)

@@ -16,11 +16,13 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
+from datamask.console import wide_console
 from datamask.report import charts, formatting, page
 from datamask.report.charts import channel, mark
 from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count, number
 from datamask.report.sections import Figure, PageSection, chart_grid
+from datamask.report.terminal import print_tables
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED
 from datamask.study.inference import LEVEL, Components, Contrast, Readings, Trial, agreement, holm
 
@@ -388,3 +390,16 @@ def as_json(found: Finding) -> dict[str, Any]:
                 row["says"] = contrast.says
     result: dict[str, Any] = plain_json(whole)
     return result
+
+
+def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
+    console = wide_console()
+    console.print(lead(found), soft_wrap=True)
+    console.print()
+    for place, verdict in enumerate(found.verdicts, 1):
+        console.print(f"{verdict.first} against {verdict.second}: {verdict.says}", style="bold")
+        if [verdict.why] != [following.why for following in found.verdicts[place : place + 1]]:  # the same why once
+            console.print(f"  {verdict.why}", soft_wrap=True)
+            for judge, reach in verdict.reach.items():
+                console.print(f"  {judge} read {reach}", soft_wrap=True)
+    print_tables(console, tables(found)[1:], paths)

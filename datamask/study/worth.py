@@ -27,7 +27,7 @@ from datamask.carried_on import carry_on
 from datamask.config import Config, lay_settings, over_release, validate
 from datamask.corpus.columns import canonical
 from datamask.corpus.plan import Plan
-from datamask.corpus.read import read_documents, shard_schema
+from datamask.corpus.read import documents_at, read_documents, shard_schema
 from datamask.encoders.topics import model_path
 from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError, several
@@ -41,9 +41,13 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, group_of, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.stages import ShardFiles, recorded, required
-from datamask.study.run import Settings, Tell, check_settings
-from datamask.study.targets import read_targets
-from datamask.study.worth_judged import JudgedWorth, judge_worth
+from datamask.study.choices import SHARE as SPOILED
+from datamask.study.choices import bytes_of, rows_of
+from datamask.study.inference import Draw, Trial
+from datamask.study.overlap import without_overlap
+from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices
+from datamask.study.targets import Target, cut_texts, read_targets
+from datamask.study.verdict import controls
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself
 DECISIONS = {"filter", "duplicates", "copies"}  # over old and new, before the choice
@@ -52,6 +56,12 @@ COLUMNS = ("topic", "language")  # by which what is taken is told
 PASSED_OVER = 0.5  # a choice that takes less than this part of the new documents' share of all tokens leaves them
 PERCENTILES = (10, 50, 90)
 SHOWN = 16  # topics and languages in a table, the largest
+WITH, WITHOUT = "with the new", "without"
+SHARE = 0.2  # of the bytes read with the new that are new
+REPEATED = 4  # times that a new text is read at most: so often repeats teach like new text (arXiv 2305.16264)
+READS = 4  # of either, in pairs that have the rest of the choice in common
+NETWORK = "tiny"  # its size; it begins with half of the text that the choice leaves, of which no draw takes any
+DRAWN = 3  # times the tokens read of the choice, of the documents that random draws are taken from
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ def find_worth(
     :param new: files, folders or globs.
     :param against: an output folder of `datamask curate`, whose work/ is still there.
     :param targets: files of texts that judges read after the release's choice with the new documents and without.
-    :param judging: what judges read: see `worth_judged.judge_worth`.
+    :param judging: what judges read: see `judge_worth`.
     :param work: a folder for what is computed, so that a second call finds it; None: one that goes afterwards.
     :raises InputError: no release there, its work/ is gone or of another run, or `new` or a target cannot be read.
     :raises ConfigError: the release's choice is made shard by shard, its settings name code that may not run, or what
@@ -342,3 +352,109 @@ def tables(found: Worth) -> list[Table]:
 def write_worth(folder: str, found: Worth) -> dict[str, str]:
     text = markdown(f"# Worth\n\n{lead(found)}", tables(found))
     return write_pages(folder, "worth", found.as_json(), page=(".md", text))
+
+
+# ---------------------------------------------------------------- what judges read
+# Bits a byte of targets after the release's choice with the new documents, and without. Both are read to the same
+# number of bytes; a fifth of the first is new. In a choice from old and new a small addition has a share too small for
+# any judge to hear. Which of its documents are chosen, that choice says itself.
+
+
+@dataclass(frozen=True)
+class JudgeSays:
+    """One judge: bits a byte with the new, minus without; below zero the new helps."""
+
+    judge: str
+    difference: float
+    half_width: float  # of the 95 % interval
+    says: str  # better, worse, not told apart
+    controls: Mapping[str, bool]  # A/A, words shuffled, planted junk -> passed
+    targets: Mapping[str, float]  # the difference on each
+
+
+@dataclass(frozen=True)
+class JudgedWorth:
+    bytes: int  # of each reading
+    new_bytes: int  # of them that are new, in those with the new
+    judges: tuple[JudgeSays, ...]
+
+    @property
+    def says(self) -> str:
+        """What the judges that passed their controls agree on; else not told apart."""
+        said = {judge.says for judge in self.judges if all(judge.controls.values())} - {"not told apart"}
+        return said.pop() if len(said) == 1 else "not told apart"
+
+
+def judge_worth(
+    both: Sequence[ShardFiles],
+    candidates: Sequence[Candidates],
+    chosen: Sequence[np.ndarray],
+    config: Config,
+    targets: Sequence[Target],
+    settings: Settings,
+    progress: Tell,
+) -> JudgedWorth:
+    """
+    :param both: the old shards, then the new; candidates: theirs.
+    :param chosen: of each old shard's candidates, how often each is taken by a choice from the old alone.
+    :param settings: `bytes` of None: the release's choice, at most `MOST_BYTES`; pools and size have no say.
+
+    :raises InputError: see `without_overlap`; or a choice is smaller than the bytes asked for.
+    """
+    settings = replace(settings, pools=1, size=NETWORK)
+    generator = np.random.default_rng([settings.seed, 83])
+    counts, first = np.concatenate(chosen), len(chosen)
+    tokens = [np.concatenate([one.tokens for one in part]) for part in (candidates[:first], candidates[first:])]
+    most = settings.bytes or MOST_BYTES
+    taken = _some(np.flatnonzero(counts), tokens[0], most, generator)
+    rows = np.union1d(taken, _some(np.arange(len(counts)), tokens[0], DRAWN * most, generator))
+    progress("reading what judges read")
+    pool, names = _texts(both[:first], candidates[:first], rows, config)
+    fresh = _some(np.arange(len(tokens[1])), tokens[1], int(SHARE * most), generator)
+    new, of_new = _texts(both[first:], candidates[first:], fresh, config)
+    kept, _ = without_overlap(targets, pool + new, names + of_new)
+    in_choice = np.where(np.isin(rows, taken), counts[rows], 0)
+    size, new_size = bytes_of(pool, in_choice), bytes_of(new, np.ones(len(new)))
+    begins = np.zeros(len(pool), bool)
+    begins[np.flatnonzero(in_choice == 0)[::2]] = "network" in settings.judges
+    drawn, before = ([text for text, own in zip(pool, begins, strict=True) if own == which] for which in (False, True))
+    pool_size = bytes_of(drawn, np.ones(len(drawn)))
+    held = min(size, int(pool_size * (1 - 2 * SPOILED)))  # a control reads the unspoiled part alone
+    limit = settings.bytes or min(MOST_BYTES, held, int(REPEATED * new_size / SHARE))
+    if limit > held:
+        raise InputError(f"--bytes {limit:,} is more than the release's choice can give; ask for at most {held:,}")
+    added = min(int(SHARE * limit), REPEATED * new_size)
+    old, repeated = [pool[row] for row in rows_of(in_choice).tolist()], new * REPEATED
+    told = []
+    for judge, draws, _ in judges_of(settings, pool, before):
+        heard = read_choices(judge, [(drawn, {})], kept, limit, draws, settings.controls, settings.seed, progress)
+        read: dict[str, list[Draw]] = {WITH: [], WITHOUT: []}
+        for pair in range(READS):
+            seed = [settings.seed, pair]
+            read[WITHOUT].append(judge.read(cut_texts(old, limit, seed), kept))
+            both_parts = cut_texts(old, limit - added, seed) + cut_texts(repeated, added, seed)
+            read[WITH].append(judge.read(both_parts, kept))
+            progress(f"{judge.name}  with the new and without {pair + 1}")
+        trial = Trial({name: [draws] for name, draws in read.items()}, reference=WITHOUT)
+        c = trial.contrast(WITH, WITHOUT, paired=True)
+        passed = {control.name: control.passed for control in controls(heard.readings)}
+        told.append(JudgeSays(judge.name, c.difference, c.half_width, c.says, passed, dict(c.targets)))
+    return JudgedWorth(limit, added, tuple(told))
+
+
+def _some(rows: np.ndarray, tokens: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
+    """Some of the rows, ascending, drawn until they hold `most` tokens, and so as many bytes at least."""
+    drawn = generator.permutation(rows)
+    return np.sort(drawn[: int(np.searchsorted(np.cumsum(tokens[drawn]), most)) + 1])
+
+
+def _texts(
+    both: Sequence[ShardFiles], candidates: Sequence[Candidates], rows: np.ndarray, config: Config
+) -> tuple[list[bytes], list[str]]:
+    """The texts and the names of some candidates, by their places among all, ascending."""
+    number = np.repeat(np.arange(len(both)), [len(own) for own in candidates])[rows]
+    ids = np.concatenate([own.chunk_id[own.index] for own in candidates])[rows]
+    places = [(both[place].shard.name, chunk_id) for place, chunk_id in zip(number, ids.tolist(), strict=True)]
+    found = documents_at([files.shard for files in both], config, places, ["text"])
+    texts = [(found[place].get("text") or "").encode("utf-8", "replace") for place in places]
+    return texts, [f"{shard}:{chunk_id}" for shard, chunk_id in places]

@@ -16,8 +16,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.filter import forgotten
 from datamask.run import curate
 from datamask.study.run import Settings
-from datamask.study.worth import Worth, find_worth, lead, write_worth
-from datamask.study.worth_judged import JudgedWorth, JudgeSays
+from datamask.study.worth import JudgedWorth, JudgeSays, Worth, find_worth, lead, write_worth
 from tests.flows.conftest import SMALL, documents, write_shard
 from tests.release.made import digests
 
