@@ -40,11 +40,10 @@ from datamask.selection.arrays import select
 from datamask.storage import expand_patterns
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
-from datamask.study.coder import Coder
+from datamask.study.coder import BUCKETS, Coder, Ngrams, words_of
 from datamask.study.embedded import load_corpus
 from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.network import SIZES, Network
-from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import controls

@@ -25,8 +25,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from datamask.maps import here
 from datamask.release.release_folder import find_release
-from datamask.release.tokens.check import verify_tokens
-from datamask.release.tokens.write import TokenOptions, write_tokens
+from datamask.release.tokens.token_files import TokenOptions, verify_tokens, write_tokens
 
 END = "<|endoftext|>"
 

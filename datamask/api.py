@@ -24,8 +24,7 @@ from datamask.release.explain import explain
 from datamask.release.merge import QUARANTINED
 from datamask.release.release_folder import QUARANTINE, find_release
 from datamask.release.summary.facts import summarise, with_statements
-from datamask.release.tokens.check import verify_tokens
-from datamask.release.tokens.write import TokenOptions, Tokens, write_tokens
+from datamask.release.tokens.token_files import TokenOptions, Tokens, verify_tokens, write_tokens
 from datamask.release.verify import verify
 
 REPORT = "report.html"

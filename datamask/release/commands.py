@@ -24,9 +24,8 @@ from datamask.release.printing import print_table, show_dropped, show_explanatio
 from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, release_versions
 from datamask.release.summary.facts import FILES, publish_files, summary_files, with_statements
-from datamask.release.tokens.check import verify_tokens
 from datamask.release.tokens.layouts import LAYOUTS
-from datamask.release.tokens.write import TokenOptions, write_tokens
+from datamask.release.tokens.token_files import TokenOptions, verify_tokens, write_tokens
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped

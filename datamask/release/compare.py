@@ -17,8 +17,8 @@ import duckdb
 import pyarrow as pa
 
 from datamask.duck import connect, insert, tables
-from datamask.release.groups import LENGTHS
 from datamask.release.manifest import data_paths, source_runs
+from datamask.release.merge import LENGTHS
 from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "1GB"

@@ -25,8 +25,8 @@ from datamask.errors import InputError, nearest, printable, some
 from datamask.filter.forgotten import GIVEN, REASON
 from datamask.quality.scorers import reasons
 from datamask.release.differences import Parts, compare, excerpt
-from datamask.release.groups import BINS, LENGTH, as_strings, length_bins, with_none
 from datamask.release.manifest import source_runs
+from datamask.release.merge import BINS, LENGTH, as_strings, length_bins, with_none
 from datamask.release.release_folder import QUARANTINE, ReleaseFolder
 from datamask.release.source import EXACT, Place, Source
 

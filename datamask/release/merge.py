@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import duckdb
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import COPY_COLUMNS, counts_copies
+from datamask.corpus.columns import texts_of
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.read import TOPIC
 from datamask.duck import tables
@@ -53,6 +54,13 @@ QUARANTINED = pa.schema(
         ("excerpt", pa.string()),
     ]
 )
+LENGTH = "length"  # the column made of token counts
+LENGTHS = (0, 64, 256, 1024, 4096, 16_384)  # tokens at which a bin begins
+BINS = [
+    f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more"
+    for low, high in pairwise([*LENGTHS, None])
+]
+NONE = "(none)"  # null, or empty
 
 
 def schema_of(settings: Mapping[str, Any], topics: bool = False) -> pa.Schema:
@@ -241,3 +249,26 @@ def row_runs(shard: Shard) -> list[RowRun]:
             found.append(RowRun(replace(piece, rows=rows), chunk_id, before))
             chunk_id += rows
     return found
+
+
+# ---------------------------------------------------------------- groups of documents
+
+
+def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as text; null where a column's type has none (lists, structures)."""
+    if pa.types.is_nested(column.type):
+        return pa.chunked_array([pa.nulls(len(column), pa.string())])
+    return texts_of(column)
+
+
+def with_none(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Texts, and `NONE` for null and empty ones."""
+    filled = pc.fill_null(values, "")
+    return pc.if_else(pc.equal(filled, ""), NONE, filled)
+
+
+def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The names of the bins of LENGTHS."""
+    counts = np.asarray(pc.fill_null(tokens, 0))
+    places = np.searchsorted(np.array(LENGTHS), counts, "right") - 1
+    return pa.DictionaryArray.from_arrays(pa.array(places.clip(0), pa.int32()), pa.array(BINS)).cast(pa.string())

@@ -25,7 +25,7 @@ from datamask.corpus.read import TOPIC, corpus_columns, documents_at, read_topic
 from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
-from datamask.release.groups import NONE, as_strings
+from datamask.release.merge import NONE, as_strings
 from datamask.report.tally import Signals, Tally, counted, signals_of, summed
 from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles, required

@@ -24,8 +24,8 @@ from datamask.corpus.read import TOPIC
 from datamask.duck import connect
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
-from datamask.release.groups import LENGTH
-from datamask.report import drawer, examples, losses, pairs, statistics
+from datamask.release.merge import LENGTH
+from datamask.report import drawer, examples, losses, statistics
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
@@ -127,7 +127,7 @@ class Findings:
 class Beside:
     """What is done while findings are computed."""
 
-    place: examples.Place = drawer.place_documents
+    place: examples.PlaceDocuments = drawer.place_documents
     draw: Callable[[Findings], None] = lambda findings: None  # told of everything but the map, which comes last
 
 
@@ -192,13 +192,13 @@ def find_findings(
                 del features
             table.append(row)
         tell_share(0.3)
-        shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
+        shown, fallen = examples.unlike(vectors, disputed), examples.draw_pairs(sample)
         rows = np.concatenate([*drawn.values(), *shown.values()])
         wanted = [*fallen.places, *sample.places(rows)]
         documents = sample.documents(wanted, ["id", "url", "text", *grouping_columns(config)])
         tell_share(0.4)
         beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
-        duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
+        duplicates = examples.describe_groups(fallen, documents) | examples.count_copies(all_files)
         warnings += [*losses.junk_warnings(signals), *losses.pair_warnings(duplicates)]
         warnings = losses.in_order([*warnings, *losses.vector_warnings(table[0], config.encoder.model)])
         tell_share(0.5)
@@ -221,7 +221,7 @@ def find_findings(
             stages=[asdict(stage) for stage in stages],
             outcomes=outcomes,
             signals=signals,
-            pairs=pairs.side_by_side(sample, fallen, documents, warnings),
+            pairs=examples.side_by_side(sample, fallen, documents, warnings),
             warnings=warnings,
             topics=topic_rows(all_files, topics),
         )

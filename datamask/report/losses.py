@@ -16,7 +16,7 @@ from datamask.errors import nearest, several, some
 from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
-from datamask.release.groups import LENGTH, NONE
+from datamask.release.merge import LENGTH, NONE
 from datamask.report.statistics import wilson
 from datamask.report.tally import GroupCounts, SignalSums
 

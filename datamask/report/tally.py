@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from datamask.duck import insert
 from datamask.quality.rules import RULES, Rule
-from datamask.release.groups import LENGTH, as_strings, length_bins, with_none
+from datamask.release.merge import LENGTH, as_strings, length_bins, with_none
 
 LARGEST = 100_000  # values of a column that are looked at, the largest
 # Signals that no published rule has a threshold for, and of which more is worse, by a word of their name.

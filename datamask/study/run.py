@@ -22,10 +22,9 @@ from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.storage import expand_patterns
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
-from datamask.study.coder import ORDER, CodedItems, Coder
+from datamask.study.coder import ORDER, CodedItems, Coder, Ngrams
 from datamask.study.embedded import Embedded, choose_documents, load_corpus, names_of, texts_of
 from datamask.study.inference import Draw
-from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import BYTES, Item, Target, first_rows, read_targets, target_of
 from datamask.study.verdict import Finding, JudgeReadings, JudgeSize, conclude

@@ -27,10 +27,9 @@ from datamask.maps import Threads, here
 from datamask.release.publication import publish
 from datamask.release.release_folder import find_release
 from datamask.release.staging import export
-from datamask.release.tokens import check, write
-from datamask.release.tokens.check import verify_tokens
+from datamask.release.tokens import token_files
 from datamask.release.tokens.layouts import LAYOUTS
-from datamask.release.tokens.write import TokenOptions, write_tokens
+from datamask.release.tokens.token_files import TokenOptions, verify_tokens, write_tokens
 from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, released, settings
 
 END = "<|endoftext|>"
@@ -202,8 +201,8 @@ def test_the_same_bytes_for_any_workers_cuts_of_the_input_and_order_of_work(made
     release, tokenizer = made
     options = TokenOptions("nanoset", seed=3, file_tokens=900)
     first = write_tokens(release, tokenizer, options, str(tmp_path / "a"), here)
-    monkeypatch.setattr(write, "ITEM_BYTES", 1)
-    monkeypatch.setattr(write, "BATCH_ROWS", 7)
+    monkeypatch.setattr(token_files, "ITEM_BYTES", 1)
+    monkeypatch.setattr(token_files, "BATCH_ROWS", 7)
 
     def backwards(work, state, items, rows=None, rest=False):
         return list(reversed([work(state, item) for item in reversed(items)]))
@@ -219,8 +218,8 @@ def test_the_same_bytes_for_any_workers_cuts_of_the_input_and_order_of_work(made
 
 
 def test_repeated_rows_give_the_tokens_that_the_column_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "ITEM_BYTES", 1)
-    monkeypatch.setattr(write, "BATCH_ROWS", 2)
+    monkeypatch.setattr(token_files, "ITEM_BYTES", 1)
+    monkeypatch.setattr(token_files, "BATCH_ROWS", 2)
     tokenizer = bpe(tmp_path / "bpe", 300)
     found = []
     for rows in (False, True):
@@ -248,13 +247,13 @@ def test_a_column_of_the_corpus_named_repeat_repeats_nothing(tmp_path):
 
 def test_documents_of_all_files_are_mixed_evenly(made, tmp_path):
     """Among the documents of each half of the order, every shard has its share, as a random order has it."""
-    keys = write.order_keys(0, "s0", np.arange(40_000), np.ones(40_000, np.int64))
+    keys = token_files.order_keys(0, "s0", np.arange(40_000), np.ones(40_000, np.int64))
     assert len(set(keys.tolist())) == len(keys)
     ranks = np.argsort(np.argsort(keys)) / len(keys)
     assert abs(np.corrcoef(ranks, np.arange(len(keys)))[0, 1]) < 0.02
     counts = np.histogram(keys.astype(float) / 2**64, 100, (0, 1))[0]
     assert ((counts - 400) ** 2 / 400).sum() < 160  # χ² of 99 degrees, p < 1e-4
-    copies = write.order_keys(0, "s0", np.arange(20_000), np.full(20_000, 2)).reshape(-1, 2)
+    copies = token_files.order_keys(0, "s0", np.arange(20_000), np.full(20_000, 2)).reshape(-1, 2)
     assert abs(np.corrcoef(copies.T.astype(float))[0, 1]) < 0.03
 
 
@@ -275,9 +274,9 @@ import os, sys
 from datamask import storage
 from datamask.maps import here
 from datamask.release.release_folder import find_release
-from datamask.release.tokens import check, write
-from datamask.release.tokens.write import TokenOptions, write_tokens
-write.ITEM_BYTES = 1
+from datamask.release.tokens import token_files
+from datamask.release.tokens.token_files import TokenOptions, write_tokens
+token_files.ITEM_BYTES = 1
 left, publish = [int(sys.argv[4])], storage.publish
 def dying(url, durable=True):
     left[0] -= 1
@@ -298,7 +297,7 @@ def goes_on(made, folder: Path, run) -> None:
         ended.append(run(release.path, tokenizer, str(target), room))
         there = content(str(target / Path(whole.folder).name))
         assert there == {name: content(whole.folder)[name] for name in there}
-        assert (write.RECORD in there) == ended[-1]
+        assert (token_files.RECORD in there) == ended[-1]
     assert ended == [False] * 4 + [True] and there == content(whole.folder)
     assert not list((target / ".work" / "rounds").glob("*"))
 
@@ -320,7 +319,7 @@ def test_an_interrupted_run_goes_on_and_leaves_nothing_half(made, tmp_path, monk
             return publish(url, durable)
 
         with monkeypatch.context() as patch:
-            patch.setattr(write, "ITEM_BYTES", 1)
+            patch.setattr(token_files, "ITEM_BYTES", 1)
             patch.setattr(storage, "publish", dying)
             with contextlib.suppress(Killed):
                 write_tokens(find_release(release), tokenizer, TokenOptions("megatron", file_tokens=900), target, here)
@@ -423,9 +422,9 @@ def faults(rng, other: str):
 def test_no_planted_fault_is_unseen(made, tmp_path, monkeypatch, layout):
     """200 faults in all: of content, described anew so that no sum tells of them, and of bytes as they happen."""
     release, tokenizer = made
-    wanted = check._expected
+    wanted = token_files._expected
     tokenise = cache(lambda seed, cuts, found: wanted(SimpleNamespace(seed=seed, cuts=cuts), release, found))
-    monkeypatch.setattr(check, "_expected", lambda done, _, found: tokenise(done.seed, done.cuts, found))
+    monkeypatch.setattr(token_files, "_expected", lambda done, _, found: tokenise(done.seed, done.cuts, found))
     other = bpe(tmp_path / "other" / "bpe", 290, seed=5)
     done = write_tokens(release, tokenizer, TokenOptions(layout, file_tokens=900), str(tmp_path / "t"))
     elsewhere = write_tokens(release, other, TokenOptions(layout, file_tokens=900), str(tmp_path / "o"))

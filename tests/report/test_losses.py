@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from datamask.duck import connect
-from datamask.release.groups import LENGTH, NONE, length_bins
+from datamask.release.merge import LENGTH, NONE, length_bins
 from datamask.report import losses
 from datamask.report.formatting import sentence
 from datamask.report.statistics import wilson

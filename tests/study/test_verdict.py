@@ -11,8 +11,7 @@ from datamask.config import resolve
 from datamask.errors import InputError
 from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
-from datamask.study.coder import Coder
-from datamask.study.ngram_judge import BUCKETS, Ngrams, WordPairs, words_of
+from datamask.study.coder import BUCKETS, Coder, Ngrams, WordPairs, words_of
 from datamask.study.run import read_choices
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, JudgeReadings, JudgeSize, conclude, controls
