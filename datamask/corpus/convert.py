@@ -38,7 +38,14 @@ def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
     """
     if all(part.format == "parquet" for part in shard.parts):
         for part in shard.parts:
-            _check_footer(part)
+            with damage(part.path), open_parquet(part.path) as file:
+                there = file.metadata.num_row_groups
+                first, last = part.row_groups or (0, there)
+                found = sum(file.metadata.row_group(group).num_rows for group in range(first, min(last, there)))
+            if found != part.rows:
+                raise InputError(
+                    f"{part.path}: has {found} rows where {part.rows} were planned; it was changed meanwhile: run again"
+                )
         return shard
     url, output_key = converted_to(shard, config, work)
     output = find_output(url, output_key) or _write(shard, config, url, output_key)
@@ -50,17 +57,6 @@ def converted_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
     """The file that a shard is converted to, and its key."""
     output_key = STAGES["convert"].key(config, shard.fingerprint)
     return join(work, "corpus", f"{shard.name}-{output_key}.parquet"), output_key
-
-
-def _check_footer(part: Part) -> None:
-    with damage(part.path), open_parquet(part.path) as file:
-        metadata = file.metadata
-        first, last = part.row_groups or (0, metadata.num_row_groups)
-        found = sum(metadata.row_group(group).num_rows for group in range(first, min(last, metadata.num_row_groups)))
-    if found != part.rows:
-        raise InputError(
-            f"{part.path}: has {found} rows where {part.rows} were planned; it was changed meanwhile: run again"
-        )
 
 
 # what the first pass finds of a part: its own columns and how they are read, and a reader of its batches

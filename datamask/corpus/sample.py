@@ -115,7 +115,9 @@ def _of_source(data: bytes, file_path: str, package: str) -> Iterator[dict[str, 
     nodes = list(_spanning(tree))
     for line, docstring in sorted(_docstrings(nodes)):
         yield _row(docstring, file_path, line, package, "documentation")
-    for line, comment in _comments(text, _inside_strings(nodes)):
+    strings = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno]
+    inside = {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
+    for line, comment in _comments(text, inside):  # in a string a # begins none
         yield _row(comment, file_path, line, package, "code")
 
 
@@ -148,12 +150,6 @@ def _docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
             docstring = ast.get_docstring(node)
             if docstring and len(docstring) >= MIN_CHARACTERS and _is_text(docstring):
                 yield node.body[0].lineno, docstring
-
-
-def _inside_strings(nodes: list[ast.AST]) -> set[int]:
-    """The lines that begin inside a string, where a # begins no comment."""
-    strings = [node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno]
-    return {line for node in strings for line in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
 
 
 def _comments(text: str, inside: set[int]) -> Iterator[tuple[int, str]]:

@@ -73,31 +73,24 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
     provenance = draft["provenance"]
     body = render_template(
         "card.md.j2",
-        name=settings.release.name,
+        release=settings.release,
         total=total,
         select=settings.selection,
         pictures=pictures,
-        columns=draft["columns"],
+        draft=draft,
         notes=notes_of(draft),
-        shards=len(draft["conservation"]["shards"]),
         quarantined=sum(total["quarantined"].values()),
         encoder=_named(provenance["encoder"], settings.encoder.model),
         scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
         filters=_filters(draft["settings"]["filter"], settings),
         budget=_budget(settings.selection),
-        personal=draft.get("personal"),
-        replaced=settings.release.personal == "replace",
-        failed=provenance["failed"],
-        skipped=draft["skipped"],
         warnings=[one_line(warning["text"]) for warning in draft.get("warnings", ())],
-        dumps=draft["dumps"],
         certificate={
             name: figure(value, 6)
             for name, value in provenance["certificate"].items()
             if not isinstance(value, dict | list)
         },
         settings=to_yaml(settings.resolved),
-        license=settings.release.license,
     )
     stream = io.StringIO()
     writer = YAML()

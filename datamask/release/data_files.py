@@ -61,10 +61,7 @@ class DataLayout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
-        :param repeated: with the column `repeat`.
-        :param personal: with the column `personal_data`.
-        :param copies: with the columns `COPY_COLUMNS`.
-        :param topics: with the column `topic`.
+        :param repeated, personal, copies, topics: with `repeat`, `personal_data`, `COPY_COLUMNS`, `topic`.
         """
         made = [*(COPIES if copies else []), *[REPEAT] * repeated, *[TOPICS] * topics]
         ours = pa.schema([*[FIELD] * personal, *made, *ADDED])

@@ -241,7 +241,11 @@ def read_dropped(
     :raises InputError: no such reason in this release, no such column, or the corpus that has it is gone.
     """
     manifest = release.manifest()
-    _check_name(name, manifest["conservation"]["total"], release.path)
+    total = manifest["conservation"]["total"]
+    valid = [*total["filtered"], *total["quarantined"], "selected", "not_selected"]
+    if name not in valid:
+        there = f"valid are {', '.join(valid)}{nearest(name, valid)}"
+        raise InputError(f"--filter {name}: nothing in {release.path} has this outcome; {there}")
     source = Source(release, manifest)
     shards, _, why = source.corpus
     wanted = {column: value for column, value in (only or {}).items() if not _is_length(column, value)}
@@ -258,14 +262,6 @@ def read_dropped(
         number,
         why,
     )
-
-
-def _check_name(name: str, total: Mapping[str, Any], path: str) -> None:
-    valid = [*total["filtered"], *total["quarantined"], "selected", "not_selected"]
-    if name not in valid:
-        raise InputError(
-            f"--filter {name}: nothing in {path} has this outcome; valid are {', '.join(valid)}{nearest(name, valid)}"
-        )
 
 
 def _check_columns(source: Source, only: Mapping[str, str]) -> None:

@@ -41,7 +41,6 @@ from datamask.release.release_folder import (
 from datamask.release.summary.facts import FILES as SUMMARY
 from datamask.release.summary.facts import publish_files, summary_files
 
-PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
 WAIT = 0.2  # seconds between looks whether another run has ended its export
 FILES = ("quarantine.parquet", CARD, "report.html", "report.json", *SUMMARY)
 
@@ -109,7 +108,7 @@ def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
     added = []
     for path in sorted(found - known):
         hidden = any(part.startswith(".") for part in path.split("/"))
-        if not hidden and (path in FILES or path.startswith(PLACES[2])):
+        if not hidden and (path in FILES or path.startswith("plots/")):
             data = storage.read_content(storage.join(staged.folder, path))
             added.append(WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()))
     return added

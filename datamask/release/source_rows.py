@@ -39,8 +39,9 @@ def count_rows(path: str, format_: str, reading: Reading | None) -> int | None:
         try:
             if kind == "parquet":  # the footer's own total, not the sum of its row groups
                 return int(pq.read_metadata(file).num_rows)
-            if kind == "arrow":
-                return _arrow_rows(file)
+            if kind == "arrow":  # the stream that a file with an index holds too; the reader goes by that index
+                file.seek(8 if file.read(6) == b"ARROW1" else 0)
+                return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.PythonFile(file, mode="r")))
             stream = _decoded(file, packed)
             if kind in ("warc", "wet"):
                 return _web_rows(stream, kind)
@@ -89,12 +90,6 @@ def _zstd_dictionary(file: Any) -> zstandard.ZstdCompressionDict | None:
     if data.startswith(b"\x28\xb5\x2f\xfd"):
         data = zstandard.ZstdDecompressor().stream_reader(data).read()
     return zstandard.ZstdCompressionDict(data) if data else None
-
-
-def _arrow_rows(file: Any) -> int:
-    """Of the stream that a file in Arrow's file format holds too; its reader goes by the index at the end."""
-    file.seek(8 if file.read(6) == b"ARROW1" else 0)
-    return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.PythonFile(file, mode="r")))
 
 
 def _web_rows(stream: Any, kind: str) -> int:

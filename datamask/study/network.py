@@ -86,7 +86,6 @@ SIZES = {
 class Trained:
     """What one choice gave: bits a byte, the mean of the targets, by rate and seed."""
 
-    parameters: int
     tokens: int  # trained on, each rate and seed
     seconds: float
     by_rate: dict[float, tuple[float, ...]]  # rate -> a number for each seed
@@ -122,16 +121,8 @@ class Network:
         self.tokenizer = train_tokenizer(some, size.model.vocabulary)
         self.trained: list[Trained] = []
         self._before = before
+        self.parameters, self.epochs = 0, size.passes  # those of the network it trained last, 0 before
         self.starts: dict[int, dict[str, torch.Tensor]] = {}  # seed -> the weights every choice starts from
-
-    @property
-    def parameters(self) -> int:
-        """Of the network it trained last; 0 before the first reading."""
-        return self.trained[-1].parameters if self.trained else 0
-
-    @property
-    def epochs(self) -> float:
-        return self.size.passes
 
     def notes(self) -> str:
         if not self.trained:
@@ -168,16 +159,21 @@ class Network:
         told = {rate: tuple(mean_bits(read) for read in reads) for rate, reads in by_rate.items()}
         best = min(told, key=lambda rate: float(np.mean(told[rate])))
         assert model is not None
+        self.parameters = sum(p.numel() for p in model.parameters())
         self.trained.append(
             Trained(
-                parameters=sum(p.numel() for p in model.parameters()),
                 tokens=steps * self.size.model.batch * self.size.model.context,
                 seconds=time.perf_counter() - started,
                 by_rate=told,
                 best=best,
             )
         )
-        return {target.name: _average([read[target.name] for read in by_rate[best]]) for target in targets}
+        found = {}
+        for target in targets:
+            reads = [read[target.name] for read in by_rate[best]]
+            means = {name: np.mean([getattr(read, name) for read in reads], axis=0) for name in ("bits", "answer_bits")}
+            found[target.name] = replace(reads[0], **means)
+        return found
 
     def _blocks(self, choice: bytes) -> torch.Tensor:
         """(blocks, context + 1) int64: the documents end to end, each after END."""
@@ -277,11 +273,6 @@ class Network:
             for place, cost in zip(places, costs, strict=True):
                 found[place] = cost[: len(windows[place]) - 1]
         return found
-
-
-def _average(reads: Sequence[CodedItems]) -> CodedItems:
-    means = {name: np.mean([getattr(read, name) for read in reads], axis=0) for name in ("bits", "answer_bits")}
-    return replace(reads[0], **means)
 
 
 # ---------------------------------------------------------------- the model, what it reads, its losses

@@ -48,17 +48,10 @@ PoolChoices = tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]  # a p
 class Judge(Protocol):
     """What reads a choice and says what targets cost after it. kind: counts, or network."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def parameters(self) -> int: ...
-
-    @property
-    def epochs(self) -> float: ...
+    name: str
+    kind: str
+    parameters: int  # trained on a choice; 0 if it counts
+    epochs: float  # over a choice
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]: ...
 

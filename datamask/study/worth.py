@@ -33,7 +33,7 @@ from datamask.engine import Threads
 from datamask.errors import ConfigError, InputError, several
 from datamask.filter import forgotten
 from datamask.pipeline import STAGES
-from datamask.release.release_folder import ReleaseFolder, find_release
+from datamask.release.release_folder import find_release
 from datamask.report.formatting import Table, count, markdown, number, percent
 from datamask.report.page import write_pages
 from datamask.run import Previous, Run
@@ -134,7 +134,12 @@ def find_worth(
     release = find_release(against)
     manifest = release.manifest()
     old, _, old_work = recorded(release.path)
-    _check_same(release, old)
+    masks = {item["shard"]: item["keys"].get("masks") for item in manifest["inputs"]}
+    if masks != {files.shard.name: files.masks.key if files.masks else None for files in old}:
+        raise InputError(
+            f"the last run in {release.path.rsplit('/', 2)[0]} was another than that of release {release.version}; "
+            "run `datamask curate` or `refresh` there again, and name its output folder"
+        )
     config = _settings(manifest, new)
     with ExitStack() as stack:
         folder = work or stack.enter_context(tempfile.TemporaryDirectory(prefix="datamask-"))
@@ -163,15 +168,6 @@ def find_worth(
 
 
 # ---------------------------------------------------------------- the dry refresh
-
-
-def _check_same(release: ReleaseFolder, old: Sequence[ShardFiles]) -> None:
-    masks = {item["shard"]: item["keys"].get("masks") for item in release.manifest()["inputs"]}
-    if masks != {files.shard.name: files.masks.key if files.masks else None for files in old}:
-        raise InputError(
-            f"the last run in {release.path.rsplit('/', 2)[0]} was another than that of release {release.version}; "
-            "run `datamask curate` or `refresh` there again, and name its output folder"
-        )
 
 
 def _settings(manifest: Mapping[str, Any], new: Sequence[str]) -> Config:
