@@ -44,7 +44,7 @@ from datamask.study.coder import BUCKETS, Coder, Ngrams, words_of
 from datamask.study.embedded import load_corpus
 from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.network import SIZES, Network
-from datamask.study.overlap import without_overlap
+from datamask.study.run import without_overlap
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import controls
 from datamask.text.ngrams import count_ngrams

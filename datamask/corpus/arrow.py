@@ -32,10 +32,7 @@ def open_arrow(file: Any, path: str) -> pa.RecordBatchReader | pa.RecordBatchFil
 
 
 def schema_of(path: str) -> pa.Schema:
-    """The file's columns.
-
-    :raises InputError: it is no such file, or damaged.
-    """
+    """:raises InputError: it is no such file, or damaged."""
     with damage(path), open_input(path) as file:
         return open_arrow(file, path).schema
 

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from datamask.config import Config
 from datamask.corpus import arrow, delimited, web
-from datamask.corpus.columns import Column, recognise, union_schema
-from datamask.corpus.hive import with_fields, with_values
+from datamask.corpus.columns import Column, recognise, union_schema, with_fields, with_values
 from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import MAX_LINE_BYTES, json_columns, json_rows, to_json
 from datamask.corpus.plan import Part, Shard

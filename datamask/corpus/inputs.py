@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datamask.corpus.belonging import IN_OUTPUT, Belonging, FoundFile, own_folder
-from datamask.corpus.hive import folder_values, typed_values
+from datamask.corpus.columns import folder_values, typed_values
 from datamask.corpus.plan import FailedFile, Reading, Value
 from datamask.corpus.walk import Entry, is_hidden, look_at_path, matches, walk_folder
 from datamask.errors import InputError
@@ -74,7 +74,7 @@ class InputFile:
     size: int
     stamp: str  # changes when the file does: mtime, or the store's checksum
     checksum: str | None  # the store's own, of the content; None: to be computed
-    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.hive
+    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.columns
 
 
 class Inputs(NamedTuple):

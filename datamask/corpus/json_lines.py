@@ -11,8 +11,7 @@ import orjson
 import pyarrow as pa
 
 from datamask.config import Corpus
-from datamask.corpus.columns import Column, recognise
-from datamask.corpus.hive import with_fields
+from datamask.corpus.columns import Column, recognise, with_fields
 from datamask.corpus.plan import Part
 from datamask.corpus.project import Told, excerpt, in_batches
 from datamask.corpus.streams import damage, open_stream
@@ -172,10 +171,10 @@ _SAYS = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV", "txt": "text"}
 
 
 def check_head(head: bytes, path: str, format_: str) -> None:
-    """Raises when the first bytes (a thousand) show that the file is something else than its name says.
-
+    """
+    :param head: the first thousand bytes.
     :param format_: jsonl, csv, tsv or txt, with the compression that the head was unpacked from.
-    :raises InputError: names the file, what it is, and what to do.
+    :raises InputError: the file is something else than its name says; names it, what it is, and what to do.
     """
     kind, _, packed = format_.partition(".")
     seems, remedy = next(((name, what) for magic, name, what in _HEADS if head.startswith(magic)), ("", ""))
@@ -201,8 +200,7 @@ def check_head(head: bytes, path: str, format_: str) -> None:
 
 
 def check_objects(text: str, path: str, texts: Container[str]) -> None:
-    """Raises when JSON is not laid out one object a line.
-
+    """
     :param text: the file's first MiB; an object that is longer is not looked at.
     :param texts: names of the fields that hold a text.
     :raises InputError: an object spans lines, a line holds several, or the one object wraps the documents.

@@ -27,7 +27,7 @@ class Reading:
     header: bool = True  # of CSV
     quotes: str = "double"  # of CSV: what a quotation mark is, see corpus.quotes
     line_end: str = "\n"
-    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.hive
+    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.columns
 
     def __str__(self) -> str:
         named = f"{self.encoding}{' (guessed)' if self.guessed else ''}"

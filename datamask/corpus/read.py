@@ -20,9 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown_names, spelled, union_schema
+from datamask.corpus.columns import (
+    FINEWEB,
+    RESTATED,
+    Column,
+    complete,
+    recognise,
+    shown_names,
+    spelled,
+    union_schema,
+    with_fields,
+    with_values,
+)
 from datamask.corpus.held_text import HELD_TEXT
-from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
 from datamask.corpus.streams import damage

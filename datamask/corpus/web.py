@@ -46,10 +46,7 @@ STEP = 1 << 16  # bytes decompressed at a time
 
 
 def is_archive(head: bytes, path: str) -> None:
-    """Whether a file begins as an archive does.
-
-    :raises InputError: it does not. :raises MissingExtraError: the readers are not installed.
-    """
+    """:raises InputError: it does not begin as one. :raises MissingExtraError: the readers are not installed."""
     _extractor()
     if head.strip() and not head.lstrip().startswith(b"WARC/"):
         raise InputError(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,7 +16,7 @@ from datamask.corpus.belonging import outside_releases
 from datamask.errors import ConfigError, printable, several, some
 from datamask.maps import Threads
 from datamask.options import JsonOption
-from datamask.release.compare import compare
+from datamask.release.compare import Difference, compare
 from datamask.release.explain import explain as look
 from datamask.release.explain import read_dropped
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
@@ -29,9 +29,6 @@ from datamask.release.tokens.token_files import TokenOptions, verify_tokens, wri
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
-
-if TYPE_CHECKING:
-    from datamask.release.compare import Difference
 
 SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."

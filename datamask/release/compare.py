@@ -41,10 +41,7 @@ class Difference:
 
 
 def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
-    """The difference between two releases.
-
-    :raises InputError: one of them cannot be read.
-    """
+    """:raises InputError: one of them cannot be read."""
     there = [{column["name"] for column in release.manifest()["columns"]} for release in (first, second)]
     columns = [name for name in GROUPS if name in there[0] & there[1]]
     files = set.intersection(*({source["path"] for source in of.manifest()["sources"]} for of in (first, second)))

@@ -139,10 +139,7 @@ class ReleaseFolder:
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[tuple[str, pq.ParquetFile]]:
-        """The URL and an open reader of one of the release's parquet files.
-
-        :raises DamagedFileError: it, or what is read of it inside, is damaged.
-        """
+        """:raises DamagedFileError: the parquet file, or what is read of it inside, is damaged."""
         url = storage.join(self.path, path)
         try:
             with storage.storage_errors(url), storage.open_parquet(url) as file:

@@ -67,10 +67,7 @@ class Source:
     # ------------------------------------------------------------ decisions
 
     def decision(self, shard: str, chunk_id: int) -> dict[str, Any]:
-        """A row of decisions/.
-
-        :raises DamagedFileError: there is no such row.
-        """
+        """:raises DamagedFileError: there is no such row."""
         table = self.release.decisions(shard)
         if not 0 <= chunk_id < table.num_rows:
             raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {self.release.path} does not have")

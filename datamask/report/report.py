@@ -109,10 +109,7 @@ def _draw(drawing: Drawing, findings: Findings) -> None:
 
 
 def load_findings(folder: str) -> Findings:
-    """The findings stored in a release.
-
-    :raises InputError: there are none, or another version wrote them.
-    """
+    """:raises InputError: there are none, or another version wrote them."""
     path = storage.join(folder, DATA)
     if not storage.exists(path):
         raise InputError(

@@ -33,8 +33,7 @@ from datamask.selection.problem.problem import Problem
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.coder import Coder
 from datamask.study.embedded import Embedded, choose_documents, names_of, texts_of
-from datamask.study.overlap import without_overlap
-from datamask.study.run import read_choices
+from datamask.study.run import read_choices, without_overlap
 from datamask.study.targets import Target
 from datamask.study.verdict import Judged, conclude, forest
 

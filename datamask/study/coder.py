@@ -215,10 +215,7 @@ class Ngrams:
     parameters, epochs = 0, 1.0
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
-        """Each target's cost, by name.
-
-        :raises InputError: no targets.
-        """
+        """:raises InputError: no targets."""
         if not targets:
             raise InputError("no targets to judge by; name files from outside the pool")
         pairs, found = WordPairs(choice), {}

@@ -44,8 +44,7 @@ from datamask.stages import ShardFiles, recorded, required
 from datamask.study.choices import SHARE as SPOILED
 from datamask.study.choices import bytes_of, rows_of
 from datamask.study.inference import Draw, Trial
-from datamask.study.overlap import without_overlap
-from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices
+from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices, without_overlap
 from datamask.study.targets import Target, cut_texts, read_targets
 from datamask.study.verdict import controls
 

@@ -22,7 +22,7 @@ from datamask.cli import app
 from datamask.corpus import arrow, delimited, shards, streams, web
 from datamask.corpus.plan import Reading
 from datamask.corpus.project import Rows
-from datamask.release.source_rows import count_rows
+from datamask.release.against import count_rows
 from datamask.release.verify import verify
 from tests.corpus.releases import make_release, publish_all
 

@@ -14,7 +14,7 @@ from datamask.errors import InputError
 from datamask.filter.leaks import items_of
 from datamask.selection.cover.counting import read_target
 from datamask.study import Item, Target, read_targets
-from datamask.study.overlap import without_overlap
+from datamask.study.run import without_overlap
 
 LONG = [
     f"Item {n} asks which of the {n} rivers of country {n} flows north into lake number {n} and why" for n in range(20)
