@@ -88,9 +88,8 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     from datamask.filter.duplicates import find_duplicates
     from datamask.filter.leaks import find_leaks, items_of
     from datamask.filter.signatures import sign_shard
-    from datamask.release.data_files import DataLayout, write_stripe
+    from datamask.release.data_files import DataLayout, RowRange, Stripe, write_stripe
     from datamask.release.personal import PersonalRules, find_personal_data
-    from datamask.release.stripes import RowRange, Stripe
     from datamask.stages import ShardFiles
 
     settings = {

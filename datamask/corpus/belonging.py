@@ -347,8 +347,12 @@ def _actions(folder: str) -> Iterator[dict[str, Any]]:
     first = -1
     if checkpoints:
         first = max(checkpoints)
-        for name in checkpoints[first]:
-            yield from _checkpoint(f"{log}/{name}")
+        for path in (f"{log}/{name}" for name in checkpoints[first]):
+            with damage(path), open_input(path) as file:
+                parquet = pq.ParquetFile(file)
+                there = {"add", "remove", "protocol", "metaData"} & {*parquet.schema_arrow.names}
+                rows = parquet.read(columns=sorted(there)).to_pylist(maps_as_pydicts="strict")
+            yield from ({name: value} for row in rows for name, value in row.items() if value is not None)
     later = [version for version in versions if version > first]
     if not checkpoints and not versions:
         raise _refused(folder, f"has no version in {LOG}")
@@ -367,13 +371,3 @@ def _commit(path: str) -> Iterator[dict[str, Any]]:
         raise InputError(
             f"{path}: a Delta table's log that cannot be read ({one_line(error)}); copy the table again"
         ) from error
-
-
-def _checkpoint(path: str) -> Iterator[dict[str, Any]]:
-    with damage(path), open_input(path) as file:
-        columns = ["add", "remove", "protocol", "metaData"]
-        parquet = pq.ParquetFile(file)
-        there = [name for name in columns if name in parquet.schema_arrow.names]
-        rows = parquet.read(columns=there).to_pylist(maps_as_pydicts="strict")
-    for row in rows:
-        yield from ({name: value} for name, value in row.items() if value is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,11 @@ from datamask.corpus.quarantine import score_columns
 from datamask.corpus.read import scattered
 from datamask.corpus.reading import Batch, ShardReading
 from datamask.errors import ConservationError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
+from datamask.stages import Progress
 from datamask.storage import Output, find_or_write, join
 from datamask.text.text_hashes import text_hashes
-
-if TYPE_CHECKING:
-    from datamask.models.encoder_ref import EncoderRef
-    from datamask.stages import Progress
 
 SCHEMA = pa.schema(
     [

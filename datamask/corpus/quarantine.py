@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +13,9 @@ from datamask.corpus.columns import is_number, numbers
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import InputError
+from datamask.stages import ShardFiles
 from datamask.storage import read_table
 from datamask.text.utf8 import utf8
-
-if TYPE_CHECKING:
-    from datamask.stages import ShardFiles
 
 FEW = 10  # rows in quarantine are too few to say that a file is read wrongly
 NUL_SHARE = 10  # English in UTF-16 is half NUL

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,10 +37,8 @@ from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
 from datamask.corpus.streams import damage
 from datamask.errors import ConservationError, InputError, nearest, several, some
+from datamask.stages import ShardFiles
 from datamask.storage import METADATA_KEY, open_parquet, read_table
-
-if TYPE_CHECKING:
-    from datamask.stages import ShardFiles
 
 CHUNK_ID = pa.field("chunk_id", pa.int64())
 # the file beside a shard (`identify`): a row per row

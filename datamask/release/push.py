@@ -58,7 +58,10 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     """
     if not url.startswith("hf://"):
         url = storage.output_folder(url, "target")
-        _check_target(release, url)
+        folder = url if storage.is_remote(url) else str(Path(storage.filesystem(url)[1]).resolve())
+        out, _, version = folder.rpartition("/releases/")
+        if list_versions(folder) or (out and version != release.version and version in list_versions(out)):
+            raise ConfigError(f"target {url!r} is an output folder, or a release of one; push to a folder of its own")
     manifest = release.manifest()
     data = storage.read_content(storage.join(release.path, MANIFEST))
     if render_manifest(manifest) != data or key_of(manifest) != manifest["key"]:
@@ -76,14 +79,6 @@ def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, publi
     if url.startswith("hf://"):
         return _push_to_hub(release, files, url, sent, public)
     return _push_to_store(release, data, files, url, sent)
-
-
-def _check_target(release: ReleaseFolder, url: str) -> None:
-    """:raises ConfigError: the target is an output folder, or another release of one."""
-    folder = url if storage.is_remote(url) else str(Path(storage.filesystem(url)[1]).resolve())
-    out, _, version = folder.rpartition("/releases/")
-    if list_versions(folder) or (out and version != release.version and version in list_versions(out)):
-        raise ConfigError(f"target {url!r} is an output folder, or a release of one; push to a folder of its own")
 
 
 def _other(release: ReleaseFolder, path: str) -> StorageError:

@@ -182,13 +182,10 @@ class ReleaseFolder:
 # ---------------------------------------------------------------- versions
 
 
-def version_name(number: int, key: str) -> str:
-    return f"{number:04d}-{key}"
-
-
 def next_version(out: str, key: str) -> str:
     """The version that a release of this key gets, if it is published next."""
-    return version_name(1 + max((version_number(version) for version in list_versions(out)), default=0), key)
+    number = 1 + max((version_number(version) for version in list_versions(out)), default=0)
+    return f"{number:04d}-{key}"
 
 
 def version_number(version: str) -> int:

@@ -7,6 +7,7 @@ export that was killed goes on where it stopped. Nothing in it depends on time, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,12 +29,21 @@ from datamask.corpus.read import corpus_schema, read_batches
 from datamask.duck import connect
 from datamask.errors import InputError
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds, write_arrays
-from datamask.release.data_files import INDEXED, DataLayout, WrittenFile, sealed, write_stripe, written
+from datamask.release.data_files import (
+    INDEXED,
+    DataLayout,
+    Stripe,
+    WrittenFile,
+    cut_stripes,
+    folder_names,
+    sealed,
+    write_stripe,
+    written,
+)
 from datamask.release.manifest import release_key
 from datamask.release.merge import QUARANTINED, Conservation, count_values, decide, quarantine_rows, row_runs, schema_of
 from datamask.release.personal import FIELD, KINDS, add_up
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
-from datamask.release.stripes import Stripe, cut_stripes, folder_names
 from datamask.stages import ShardFiles
 
 THREADS = 8  # files written side by side by a plain call, at most
@@ -68,8 +78,8 @@ def export(
         if version_key(version) == key:
             return Staged(version_path(out, version), out, key, version, config.release.keep)
     staged = Staged(storage.join(out, "work", "staging", key), out, key, keep=config.release.keep)
-    if _complete(staged):
-        return staged
+    if storage.exists(staged.draft) and _are_there(storage.read_json(staged.draft)["files"], staged.folder):
+        return staged  # an earlier attempt came to the end of this stage
     layout = DataLayout.of(
         corpus_schema([files.shard for files in ordered], config),
         key,
@@ -84,11 +94,8 @@ def export(
     return staged
 
 
-def _complete(staged: Staged) -> bool:
-    if not storage.exists(staged.draft):
-        return False
-    files = storage.read_json(staged.draft)["files"]
-    return all(storage.size_of(storage.join(staged.folder, file["path"])) == file["bytes"] for file in files)
+def _are_there(files: Iterable[Mapping[str, Any]], folder: str) -> bool:
+    return all(storage.size_of(storage.join(folder, file["path"])) == file["bytes"] for file in files)
 
 
 def _stage(
@@ -199,8 +206,10 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
     stripe, shards = item
     folder = state.staged.folder
     record = storage.join(state.folder, f"stripe-{stripe.number:06d}.json")
-    if (done := _recorded(record, folder)) is not None:
-        return done
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+        known = storage.read_json(record)
+        if _are_there(known, folder):
+            return [WrittenFile(**item) for item in known]
 
     def decisions(files: ShardFiles) -> pa.Table:
         made = [name for name in state.layout.made if name not in (FIELD.name, "shard")]
@@ -209,14 +218,6 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)
     storage.write_json(record, [file.to_json() for file in files])
     return files
-
-
-def _recorded(record: str, folder: str) -> list[WrittenFile] | None:
-    try:
-        files = [WrittenFile(**item) for item in storage.read_json(record)]
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-    return files if all(storage.size_of(storage.join(folder, file.path)) == file.bytes for file in files) else None
 
 
 def _personal(folder: str, files: Sequence[WrittenFile]) -> dict[str, int]:

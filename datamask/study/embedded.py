@@ -39,20 +39,15 @@ class Embedded:
     work: str
     sample: Sample
     rows: npt.NDArray[np.intp]  # (N,) the candidates' places in the sample
-    features: npt.NDArray[np.float16]  # (N, d)
+    features: npt.NDArray[np.float16]  # (N, d); where no vectors were made they tell documents apart and no more
     share: float  # of the corpus's candidates that are here
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def embedded(self) -> bool:
-        """Whether the documents have vectors; else `features` tell them apart and no more."""
-        return self.sample.embedded
-
     def require_vectors(self, who: str) -> None:
         """:raises ConfigError: the documents have no vectors. who: what reads them."""
-        if not self.embedded:
+        if not self.sample.embedded:
             raise ConfigError(
                 f"{who} reads vectors, and none were made, because the run's settings read none; add the part "
                 "embedding to select.coverage.atoms and run `datamask curate` again (what is done is kept)"
@@ -109,14 +104,14 @@ class Embedded:
         compared = np.sort(generator.permutation(rows)[:COMPARED])
         features = self.features[compared]
         asked = np.sort(generator.permutation(len(compared))[:NEIGHBOUR_QUERIES])
-        nearest = statistics.nearest_similarity(features, asked) if self.embedded else None
+        nearest = statistics.nearest_similarity(features, asked) if self.sample.embedded else None
         tokens = self.tokens
         found: dict[str, Any] = {
             "documents": len(rows),
             "tokens": int(tokens[copies].sum()),
             "mean_quality": float(self.quality[copies].mean(dtype=np.float64)) if len(rows) else float("nan"),
             "scores": {name: float(values[copies].mean(dtype=np.float64)) for name, values in self.scores.items()},
-            "vendi": statistics.vendi_score(features) if self.embedded else None,
+            "vendi": statistics.vendi_score(features) if self.sample.embedded else None,
             "near_duplicates": None if nearest is None else statistics.near_duplicate_share(nearest),
             "length_ratio": statistics.length_ratio(tokens[copies], tokens),
         }

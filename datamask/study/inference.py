@@ -145,7 +145,11 @@ class Trial:
                 by_pool[:, pool] = self._side(a[pool], generator) - self._side(b[pool], generator)
         spread = float(np.std(_draw(by_pool, generator) if paired else by_pool.mean(axis=1), ddof=1))
         difference = self.mean(first) - self.mean(second)
-        freedom = self._freedom(first, second, paired)
+        freedom = self._residuals[1]
+        if paired:
+            freedom = self.pools - 1 or min(len(self.readings[arm][0]) for arm in (first, second)) - 1
+        if freedom < 1:
+            raise InputError("one pool and one draw of every arm have no spread; give several pools or random draws")
         half = float(stats.t.ppf(1 - LEVEL / 2, freedom) * spread)
         p = float(2 * stats.t.sf(abs(difference) / spread, freedom)) if spread > 0 else float(difference == 0)
         each = {name: self.mean(first, name) - self.mean(second, name) for name in self._some}
@@ -218,15 +222,6 @@ class Trial:
         """One arm of one pool, (rounds, draws) -> (rounds,): its mean and what the draws might have added."""
         residuals, _ = self._residuals
         return np.asarray(values.mean(axis=1) + generator.choice(residuals, values.shape).mean(axis=1))
-
-    def _freedom(self, first: str, second: str, paired: bool) -> int:
-        if paired:
-            freedom = self.pools - 1 or min(len(self.readings[arm][0]) for arm in (first, second)) - 1
-        else:
-            freedom = self._residuals[1]
-        if freedom < 1:
-            raise InputError("one pool and one draw of every arm have no spread; give several pools or random draws")
-        return freedom
 
 
 def _draw(values: Floats, generator: np.random.Generator) -> Floats:

@@ -22,15 +22,15 @@ def publish(out, version, key):
 def test_versions_order_by_number_not_by_letters(tmp_path):
     out = str(tmp_path)
     for number, key in zip([10_000, 2, 9999], KEYS, strict=True):
-        publish(out, layout.version_name(number, key), key)
+        publish(out, f"{number:04d}-{key}", key)
     (tmp_path / "releases" / "0001-not-one").mkdir()
-    (tmp_path / "releases" / layout.version_name(3, KEYS[0])).mkdir()  # no manifest: no release
+    (tmp_path / "releases" / f"0003-{KEYS[0]}").mkdir()  # no manifest: no release
     assert [layout.version_number(v) for v in layout.list_versions(out)] == [2, 9999, 10_000]
 
 
 def test_every_name_of_a_release_leads_to_it(tmp_path):
     out = str(tmp_path / "out")
-    versions = [layout.version_name(n + 1, key) for n, key in enumerate(KEYS)]
+    versions = [f"{n + 1:04d}-{key}" for n, key in enumerate(KEYS)]
     for version, key in zip(versions, KEYS, strict=True):
         publish(out, version, key)
     assert layout.find_release(out).version == versions[-1]

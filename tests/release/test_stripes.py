@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask.read_ahead import one_ahead, read_ahead
-from datamask.release.stripes import ENOUGH, cut_stripes, folder_names
+from datamask.release.data_files import ENOUGH, cut_stripes, folder_names
 
 SHARDS = st.lists(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(1, 40)), max_size=40), max_size=5
