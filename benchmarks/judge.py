@@ -38,14 +38,13 @@ from datamask.config import Select
 from datamask.errors import DatamaskError
 from datamask.selection.arrays import select
 from datamask.storage import expand_patterns
-from datamask.study.choices import CONTROLS as CONTROLS_OF
-from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
 from datamask.study.coder import BUCKETS, Coder, Ngrams, words_of
 from datamask.study.embedded import load_corpus
 from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.network import SIZES, Network
 from datamask.study.run import without_overlap
-from datamask.study.targets import Item, Target, _items, _name, read_targets
+from datamask.study.targets import CONTROLS as CONTROLS_OF
+from datamask.study.targets import RANDOM, SHUFFLED, Item, Target, _items, _name, bytes_of, choices, read_targets
 from datamask.study.verdict import controls
 from datamask.text.ngrams import count_ngrams
 

@@ -32,11 +32,10 @@ from datamask.config import load_config
 from datamask.release.release_folder import find_release
 from datamask.run import curate
 from datamask.storage import expand_patterns
-from datamask.study.choices import _junk
 from datamask.study.coder import mean_bits
 from datamask.study.network import SIZES, Network
 from datamask.study.run import Settings
-from datamask.study.targets import Target, cut_texts, read_targets
+from datamask.study.targets import Target, _junk, cut_texts, read_targets
 from datamask.study.worth import find_worth
 
 BASE = {  # documents of the release's pool, by source

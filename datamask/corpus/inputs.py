@@ -104,9 +104,8 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
         )
     found: dict[str, FoundFile] = {}
     for given in inputs:
-        matched = False
-        for match in _matches(given, exact):
-            matched = True
+        matched = [*_matches(given, exact)]
+        for match in matched:
             if match.named and (problem := _problem(match)):
                 raise InputError(f"{match.path}: {problem}", path=match.path)
             if match.named and own_folder(match.real, output):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import several
+from datamask.release.card import render_template
 from datamask.release.manifest import data_paths
 from datamask.release.printing import figure, size
 from datamask.release.release_folder import ReleaseFolder, latest_version, release_versions
@@ -73,28 +73,20 @@ def _quality(release: ReleaseFolder, manifest: Mapping[str, Any]) -> float | Non
 
 def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Publishes the page: a chart for each of CHARTS, drawn as SVG, and the numbers. Needs no network."""
-    charts = "\n".join(_chart(rows, name, title) for name, title in CHARTS.items())
     told = [name for name in rows[0] if name != "latest" and any(row[name] is not None for row in rows)]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in told)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(row, name))}</td>" for name in told) + "</tr>" for row in rows
-    )
-    page = (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Releases</title>"
-        "<style>body{font:15px system-ui;margin:2rem;max-width:70rem}figure{display:inline-block;margin:.5rem}"
-        "div{overflow-x:auto}table{font-size:13px;white-space:nowrap}"
-        "td,th{padding:.2rem .45rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
-        f"<h1>{several(len(rows), 'release')}</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
-    )
+    shown = [[_shown(row, name) for name in told] for row in rows]
+    charts = [(title, _chart(rows, name, title)) for name, title in CHARTS.items()]
+    page = render_template("trends.html.j2", title=several(len(rows), "release"), charts=charts, head=told, rows=shown)
     storage.write_content(path if storage.is_remote(path) else str(Path(path).resolve()), page)
 
 
-def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str:
+def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str | None:
+    """As SVG; None: no release tells the numbers."""
     import vl_convert
 
     values = [{"release": row["version"].split("-")[0], "value": row[name]} for row in rows if row[name] is not None]
     if not values:
-        return f"<figure><figcaption>{html.escape(title)}: not told</figcaption></figure>"
+        return None
     spec = {
         "width": 260,
         "height": 120,
@@ -106,7 +98,7 @@ def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str:
             "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
         },
     }
-    return f"<figure>{vl_convert.vegalite_to_svg(json.dumps(spec))}</figure>"
+    return vl_convert.vegalite_to_svg(json.dumps(spec))
 
 
 def _shown(row: Mapping[str, Any], name: str) -> str:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import TOPIC, corpus_columns, documents_at, read_topics
+from datamask.corpus.read import TOPIC, corpus_columns, documents_at, read_topics, scattered
 from datamask.encoders.vectors import hash_vectors
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
@@ -341,12 +341,9 @@ def _after(files: ShardFiles, masks: pa.Table) -> pa.Table:
 
 def _outcomes(index: pa.Table, masks: pa.Table) -> pa.Array:
     """(rows read,) what became of each: selected, not_selected, filter:<name> or quarantine:<reason>."""
-    found = np.empty(index.num_rows, dtype=object)
-    lost = pc.is_valid(index["reason"]).to_numpy()
     quarantined = pc.binary_join_element_wise("quarantine", index["reason"], ":")
-    found[lost] = quarantined.filter(pa.array(lost)).to_numpy(zero_copy_only=False)
-    found[~lost] = pc.fill_null(masks["reason"], "selected").to_numpy(zero_copy_only=False)
-    return pa.array(found, pa.string())
+    decided = scattered(pc.fill_null(masks["reason"], "selected"), pc.is_null(index["reason"]).to_numpy())
+    return pc.coalesce(quarantined, decided).combine_chunks()
 
 
 def _counted(index: pa.Table, masks: pa.Table) -> pa.ChunkedArray:

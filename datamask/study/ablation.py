@@ -30,11 +30,10 @@ from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
 from datamask.selection.problem.problem import Problem
-from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.coder import Coder
 from datamask.study.embedded import Embedded, choose_documents, names_of, texts_of
 from datamask.study.run import read_choices, without_overlap
-from datamask.study.targets import Target
+from datamask.study.targets import RANDOM, Target, bytes_of
 from datamask.study.verdict import Judged, conclude, forest
 
 METRICS = ("pairwise", "disf", "facility")

@@ -18,7 +18,7 @@ from datamask.errors import ConfigError
 from datamask.options import JsonOption, SetOption, prints_aside
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, writable, write_content
-from datamask.study.targets import read_targets
+from datamask.study.targets import CONTROLS, RANDOM, read_targets
 from datamask.surroundings import escaped
 
 PlaceArgument = Annotated[str, typer.Argument(help="An output folder, its work/, or one of its releases.")]
@@ -135,7 +135,6 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     from pydantic import ValidationError
 
-    from datamask.study.choices import CONTROLS, RANDOM
     from datamask.study.run import ARMS
 
     found: dict[str, dict[str, Any]] = {}

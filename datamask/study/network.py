@@ -21,7 +21,6 @@ they compare with the coder's and do not depend on the vocabulary.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -87,7 +86,6 @@ class Trained:
     """What one choice gave: bits a byte, the mean of the targets, by rate and seed."""
 
     tokens: int  # trained on, each rate and seed
-    seconds: float
     by_rate: dict[float, tuple[float, ...]]  # rate -> a number for each seed
     best: float  # the rate it is judged by
 
@@ -146,7 +144,6 @@ class Network:
 
         :raises InputError: the choice is shorter than one batch.
         """
-        started = time.perf_counter()
         blocks = self._blocks(choice)
         steps = max(CHECKPOINTS, round(self.size.passes * len(blocks) / self.size.model.batch))
         by_rate: dict[float, list[dict[str, CodedItems]]] = {}
@@ -163,7 +160,6 @@ class Network:
         self.trained.append(
             Trained(
                 tokens=steps * self.size.model.batch * self.size.model.context,
-                seconds=time.perf_counter() - started,
                 by_rate=told,
                 best=best,
             )

@@ -22,11 +22,22 @@ from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.filter.word_rows import WordRows
 from datamask.storage import expand_patterns
-from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.coder import ORDER, CodedItems, Coder, Ngrams
 from datamask.study.embedded import Embedded, choose_documents, load_corpus, names_of, texts_of
 from datamask.study.inference import Draw
-from datamask.study.targets import BYTES, LEAST_ITEMS, Item, Target, first_rows, read_targets, target_of
+from datamask.study.targets import (
+    BYTES,
+    LEAST_ITEMS,
+    RANDOM,
+    Item,
+    Target,
+    bytes_of,
+    choices,
+    first_rows,
+    most_bytes,
+    read_targets,
+    target_of,
+)
 from datamask.study.verdict import Finding, JudgeReadings, JudgeSize, conclude
 from datamask.text.ngrams import hashed_words
 
@@ -271,13 +282,10 @@ def read_choices(
             started = time.perf_counter()
             read = judge.read(choice, targets)
             seconds.append(time.perf_counter() - started)
-            by_pool = readings.setdefault(arm, [])
-            if len(by_pool) <= number:
-                by_pool.append([])
-            by_pool[number].append(read)
+            readings.setdefault(arm, [[] for _ in pools])[number].append(read)
             progress(f"{judge.name}  pool {number}  {arm} {draw + 1}  {seconds[-1]:.1f} s")
     notes = getattr(judge, "notes", "")
-    if not all(len(by_pool) == len(pools) for by_pool in readings.values()):
+    if not all(all(by_pool) for by_pool in readings.values()):
         raise DatamaskError(f"{judge.name} did not read every arm on every pool")
     reach = JudgeSize(limit, judge.parameters, judge.epochs)
     return JudgeReadings(judge.kind, readings, float(np.mean(seconds)), reach, notes() if callable(notes) else "")

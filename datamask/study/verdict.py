@@ -23,8 +23,8 @@ from datamask.report.findings import plain_json
 from datamask.report.formatting import Table, count, number
 from datamask.report.sections import Figure, PageSection, chart_grid
 from datamask.report.terminal import print_tables
-from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED
 from datamask.study.inference import LEVEL, Components, Contrast, Readings, Trial, agreement, holm
+from datamask.study.targets import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED
 
 NO_VERDICT = "no verdict"
 PAIRS = 3  # of a control's draws, from which their differences are drawn

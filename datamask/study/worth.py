@@ -41,11 +41,10 @@ from datamask.selection.calibration import make_problem
 from datamask.selection.candidates import Candidates, gather_pool, group_of, read_candidates
 from datamask.selection.stage import JOINT_DOCUMENTS
 from datamask.stages import ShardFiles, recorded, required
-from datamask.study.choices import SHARE as SPOILED
-from datamask.study.choices import bytes_of, rows_of
 from datamask.study.inference import Draw, Trial
 from datamask.study.run import MOST_BYTES, Settings, Tell, check_settings, judges_of, read_choices, without_overlap
-from datamask.study.targets import Target, cut_texts, read_targets
+from datamask.study.targets import SHARE as SPOILED
+from datamask.study.targets import Target, bytes_of, cut_texts, read_targets, rows_of
 from datamask.study.verdict import controls
 
 MEASURES = ("index", "embed", "topics", "score", "signatures", "atoms", "leaks")  # of each document by itself

@@ -10,10 +10,20 @@ import pytest
 from datamask.config import resolve
 from datamask.errors import InputError
 from datamask.study import Item, Target
-from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import BUCKETS, Coder, Ngrams, WordPairs, words_of
 from datamask.study.run import read_choices
-from datamask.study.targets import BETWEEN
+from datamask.study.targets import (
+    BETWEEN,
+    CLEAN,
+    CONTROLS,
+    JUNK,
+    RANDOM,
+    SHUFFLED,
+    bytes_of,
+    choices,
+    most_bytes,
+    shuffle_words,
+)
 from datamask.study.verdict import NO_VERDICT, JudgeReadings, JudgeSize, conclude, controls
 from tests.study.test_inference import coded, readings
 
