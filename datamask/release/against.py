@@ -49,11 +49,7 @@ _CANNOT = (
 
 
 def compare_with_corpus(
-    release: ReleaseFolder,
-    manifest: dict[str, Any],
-    data: Sequence[str],
-    against: Sequence[str],
-    found: Verified,
+    release: ReleaseFolder, manifest: dict[str, Any], data: Sequence[str], against: Sequence[str], found: Verified
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
     own = manifest["settings"]["corpus"]

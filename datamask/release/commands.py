@@ -125,8 +125,7 @@ def diff(
 def explain(
     release: Annotated[str, typer.Argument(help=RELEASE)],
     document: Annotated[
-        str | None,
-        typer.Argument(metavar="[ID]", help="Its id, SHARD/CHUNK_ID, or FILE:ROW; or else --filter."),
+        str | None, typer.Argument(metavar="[ID]", help="Its id, SHARD/CHUNK_ID, or FILE:ROW; or else --filter.")
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Nearest selected documents shown.")] = 5,
     filter_: Annotated[

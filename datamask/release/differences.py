@@ -18,7 +18,7 @@ AROUND = 8  # words shown on either side of a difference; what lies between is a
 SHOWN = 90  # words of a side that are shown, gaps left out
 # letters and digits of a script with spaces; a single letter of a script without; anything else
 _WORD = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w(?:\w(?![\u3040-\u30ff\u3400-\u9fff]))*|[^\w\s]",
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w(?:\w(?![\u3040-\u30ff\u3400-\u9fff]))*|[^\w\s]"
 )
 
 Parts = list[list[str]]  # [kind, text]: same, only (on this side), gap (left out: how much)

@@ -327,10 +327,7 @@ def _place(row: Mapping[str, Any]) -> Place:
 
 
 def _dropped(
-    source: Source,
-    row: Mapping[str, Any],
-    copy: Mapping[str, Any] | None,
-    texts: Mapping[Place, Mapping[str, Any]],
+    source: Source, row: Mapping[str, Any], copy: Mapping[str, Any] | None, texts: Mapping[Place, Mapping[str, Any]]
 ) -> Dropped:
     """:param copy: of `Source.kept_copies`."""
     mine = texts.get(_place(row), {})

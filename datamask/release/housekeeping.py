@@ -23,16 +23,7 @@ from datamask import storage
 from datamask.config import Config, Corpus
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, DamagedFileError, InputError, MissingFileError, StorageError, nearest
-from datamask.filter.forgotten import (
-    DONE,
-    FOLDER,
-    REASON,
-    Requests,
-    digest_of,
-    is_pending,
-    load_requests,
-    read_done,
-)
+from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of, is_pending, load_requests, read_done
 from datamask.pipeline import STAGES
 from datamask.release.manifest import data_paths
 from datamask.release.printing import size

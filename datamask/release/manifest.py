@@ -26,16 +26,9 @@ from datamask.version import __version__
 
 FORMATS = ("datamask release 1", "datamask release 2")  # read; the last is written
 LIBRARIES = (
-    "pyarrow",
-    "duckdb",
-    "numpy",
-    "torch",
-    "sentence-transformers",
-    "transformers",
-    "tokenizers",
-    "scikit-learn",
+    "pyarrow", "duckdb", "numpy", "torch", "sentence-transformers", "transformers", "tokenizers", "scikit-learn",
     "prefect",
-)
+)  # fmt: skip
 # settings that change how the work is done, or where it lies, not what comes out; all others are in a release's key
 INDIFFERENT = {
     "corpus": ("input",),

@@ -137,12 +137,7 @@ def stage_times(rows: Rows) -> Chart:
     encoding = {
         "x": channel("seconds:Q", title="seconds of work"),
         "y": channel("stage:N", sort=[row["stage"] for row in rows], title=None),
-        "tooltip": [
-            channel("stage:N"),
-            channel("seconds:Q", format=".1f"),
-            channel("done:Q"),
-            channel("cached:Q"),
-        ],
+        "tooltip": [channel("stage:N"), channel("seconds:Q", format=".1f"), channel("done:Q"), channel("cached:Q")],
     }
     return chart(rows, mark("bar", encoding=encoding), height=max(60, 24 * len(rows)))
 

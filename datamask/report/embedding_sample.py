@@ -123,6 +123,12 @@ class Sample:
         found = self.maps(read_rows, SampleRound(self.config, None, tuple(names)), _shared(asked))
         return {place: row for rows in found for place, row in rows.items()}
 
+    def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """`documents` of some rows of the sample, in their order."""
+        places = self.places(rows)
+        documents = self.documents(places, names)
+        return [documents[place] for place in places]
+
 
 class Vectors:
     """The vectors of some rows, read in one pass over the shards: vectors(rows) is (len(rows), d) float16."""

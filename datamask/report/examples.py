@@ -1,4 +1,5 @@
-"""Documents to look at: the map's points, and disagreements with top-quality. All bounded.
+"""Documents to look at: the map's points, disagreements with top-quality, and near-duplicates: groups by size, and
+dropped documents each beside the one that stays. All bounded.
 
 What is shown of a document has passed `differences.excerpt`: one bounded line, no control or direction-changing
 characters.
@@ -38,10 +39,7 @@ ALIKE = 0.5  # cosine between two examples above which the second is skipped, so
 
 Rows = list[dict[str, Any]]
 Indices = npt.NDArray[np.intp]
-PlaceDocuments: TypeAlias = Callable[
-    [npt.NDArray[np.float32], int], npt.NDArray[np.float32]
-]  # as `drawer.place_documents`
-
+Placing: TypeAlias = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float32]]  # as `drawer.place_documents`
 GROUPS = 6  # near-duplicate groups shown
 GROUP_CHARACTERS = 210
 PAIRS = 12  # dropped and kept documents shown side by side
@@ -49,7 +47,6 @@ CHECKED = 200  # pairs drawn at random whose texts are compared
 CHARACTERS = 20_000  # of each text that are compared for it
 COPIES = (0, 1, 2, 5, 10, 100)  # copies of a document at which a row of the table begins
 UNLIKE = 0.2  # share of words in both below which two texts are taken for no copies of each other
-
 COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity", "kind")
 CONTAINED = "contained"  # the kind of a document that lies in another, and shares few of its words
 
@@ -79,7 +76,7 @@ def draw_map(
 
 
 def place_map(
-    sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], place: PlaceDocuments = drawer.place_documents
+    sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], place: Placing = drawer.place_documents
 ) -> npt.NDArray[np.float32]:
     """Where the documents of all panels lie on the map, (n, 2), in the order of their rows; none: too few."""
     rows = _rows_of(drawn)

@@ -127,7 +127,7 @@ class Findings:
 class Beside:
     """What is done while findings are computed."""
 
-    place: examples.PlaceDocuments = drawer.place_documents
+    place: examples.Placing = drawer.place_documents
     draw: Callable[[Findings], None] = lambda findings: None  # told of everything but the map, which comes last
 
 
@@ -264,12 +264,7 @@ def choose_arms(
     best = candidates[np.argsort(-sample.quality[candidates], kind="stable")]
     pool = generator.permutation(len(sample))  # whose documents the map shows: none that must be forgotten
     pool = pool[np.array([sample.reason[row] != f"filter:{REASON}" for row in pool.tolist()], bool)]
-    return {
-        POOL: fill(pool),
-        RANDOM: fill(generator.permutation(candidates)),
-        TOP: fill(best),
-        OURS: ours,
-    }
+    return {POOL: fill(pool), RANDOM: fill(generator.permutation(candidates)), TOP: fill(best), OURS: ours}
 
 
 def _arm_row(sample: Sample, arm: str, rows: npt.NDArray[np.intp], scorers: Sequence[str]) -> dict[str, Any]:

@@ -196,9 +196,7 @@ def choose_documents(
 
 
 def texts_of(corpus: Embedded) -> list[bytes]:
-    places = corpus.sample.places(corpus.rows)
-    documents = corpus.sample.documents(places, ["text"])
-    return [(documents[place].get("text") or "").encode("utf-8", "replace") for place in places]
+    return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
 
 
 def names_of(corpus: Embedded) -> list[str]:

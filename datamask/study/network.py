@@ -94,12 +94,7 @@ class Network:
     kind = "network"
 
     def __init__(
-        self,
-        size: Size,
-        pool: Sequence[bytes],
-        device: str = "auto",
-        seed: int = 0,
-        before: Sequence[bytes] = (),
+        self, size: Size, pool: Sequence[bytes], device: str = "auto", seed: int = 0, before: Sequence[bytes] = ()
     ) -> None:
         """
         :param pool: texts the tokenizer is trained on, in an order that does not favour an arm; at most
@@ -158,11 +153,7 @@ class Network:
         assert model is not None
         self.parameters = sum(p.numel() for p in model.parameters())
         self.trained.append(
-            Trained(
-                tokens=steps * self.size.model.batch * self.size.model.context,
-                by_rate=told,
-                best=best,
-            )
+            Trained(tokens=steps * self.size.model.batch * self.size.model.context, by_rate=told, best=best)
         )
         found = {}
         for target in targets:

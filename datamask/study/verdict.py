@@ -354,11 +354,7 @@ def forest(judges: Sequence[Judged]) -> charts.Chart:
     names = [judge.name for judge in judges]
     title = f"bits a byte, minus {RANDOM}: less is better"
     colour = channel("judge:N", sort=names, title=None)
-    place = {
-        "y": channel("arm:N", sort=order, title=None),
-        "yOffset": channel("judge:N", sort=names),
-        "color": colour,
-    }
+    place = {"y": channel("arm:N", sort=order, title=None), "yOffset": channel("judge:N", sort=names), "color": colour}
     ends = {"x": channel("low:Q", title=title), "x2": {"field": "high"}}
     dots = {
         **place,

@@ -128,9 +128,7 @@ def test_a_larger_corpus_gives_a_uniform_sample_and_exact_sums(made: dict) -> No
 def test_features_and_columns_come_in_the_order_asked(made: dict) -> None:
     sample = read_sample(made["files"], made["config"])
     rows = np.array([400, 3, 250, 4])
-    features, places = sample.features(rows), sample.places(rows)
-    documents = sample.documents(places, ["id", "domain", "absent"])
-    columns = [documents[place] for place in places]
+    features, columns = sample.features(rows), sample.columns(rows, ["id", "domain", "absent"])
     for place, row in enumerate(rows):
         output = made["files"][sample.shard[row]].embeddings
         table = storage.read_table(output.path).to_pylist()

@@ -12,6 +12,7 @@ import pytest
 from datamask.cli import main
 from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
+from datamask.report.embedding_sample import Sample
 from datamask.selection.arrays import select
 from datamask.stages import record
 from datamask.study import sweep as front_page
@@ -50,7 +51,7 @@ def test_without_vectors_what_is_measured_by_them_is_told_as_unknown(
     swept: tuple[Embedded, Sweep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded, front = swept
-    monkeypatch.setattr(Embedded, "embedded", False)
+    monkeypatch.setattr(Sample, "embedded", False)
     measured = embedded.measure(np.arange(len(embedded.tokens)) < 9)
     known = {name: measured[name] for name in ("vendi", "near_duplicates")}
     without = replace(front, points=tuple(replace(point, **known) for point in front.points))
