@@ -7,6 +7,7 @@ Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -337,54 +338,24 @@ def lazy_greedy(rows, mixture, mass, linear, weights, size, ranking):  # type: i
     """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
     level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
-    1978). The rows are kept as a binary heap by gain.
+    1978), and the rows are kept in a heap by their stale gains, negated.
     """
-    count = len(linear)
-    heap = np.arange(count)
-    key = np.empty(count)
-    for row in range(count):
-        key[row] = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
-    for at in range(count // 2 - 1, -1, -1):
-        _sift_down(heap, key, at, count)
+    heap = [(-(linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row], row) for row in range(len(mass))]
+    heapq.heapify(heap)
     spent, taken = 0.0, 0
-    while count and spent < size - 1e-9:
-        row = heap[0]
+    while len(heap) and spent < size - 1e-9:
+        _, row = heapq.heappop(heap)
         if spent + weights[row] > size + 1e-9:
-            fresh = -np.inf
-        else:
-            fresh = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
-        second = -np.inf
-        if count > 1:
-            second = key[1]
-        if count > 2 and key[2] > second:
-            second = key[2]
-        if fresh == -np.inf or fresh >= second:
-            if fresh > -np.inf:
-                move_row(rows, mixture, mass[row], row)
-                ranking[taken] = row
-                taken += 1
-                spent += weights[row]
-            count -= 1
-            heap[0], key[0] = heap[count], key[count]
-        else:
-            key[0] = fresh
-        _sift_down(heap, key, 0, count)
+            continue
+        fresh = -(linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
+        if len(heap) and fresh > heap[0][0]:
+            heapq.heappush(heap, (fresh, row))
+            continue
+        move_row(rows, mixture, mass[row], row)
+        ranking[taken] = row
+        taken += 1
+        spent += weights[row]
     return taken
-
-
-@compiled
-def _sift_down(heap, key, at, count):  # type: ignore[no-untyped-def]
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            return
-        if child + 1 < count and key[child + 1] > key[child]:
-            child += 1
-        if key[child] <= key[at]:
-            return
-        heap[at], heap[child] = heap[child], heap[at]
-        key[at], key[child] = key[child], key[at]
-        at = child
 
 
 # -- rows copied in one pass
