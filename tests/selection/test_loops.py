@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datamask.selection.problem.feasible import RUN, least_taken, spent_at, triple
+from datamask.selection.problem.feasible import RUN, spent_at, triple
 
 
 @pytest.mark.parametrize("count", [1, RUN, 3 * RUN + 5])
@@ -23,5 +23,3 @@ def test_sums(count: int, spread: int) -> None:
         assert spent == pytest.approx(weights @ p.clip(0, 1), rel=1e-12)
         assert falls == pytest.approx((weights * each)[(p > 0) & (p < 1)].sum(), rel=1e-12)
     assert triple(weights, a - 0.1, a > 0.1) == pytest.approx(weights @ (a - 0.1).clip(0), rel=1e-12)
-    taken = generator.random(count) * (generator.random(count) < 0.5)
-    assert least_taken(a, taken) == (a[taken > 0].min() if taken.any() else a.max())

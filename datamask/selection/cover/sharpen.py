@@ -16,18 +16,16 @@ another to its own maximum and beyond it (successive over-relaxation; Young 1954
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
+from datamask.selection.cover.atoms import AtomRows
 from datamask.selection.cover.compiled import Mixture, Rows, bend_of, factor_left
 from datamask.selection.metrics.coverage import SummedCoverage, curve_slope, second
 from datamask.selection.problem.limits import NOTHING, Limits, Spent
 from datamask.shares import tell_share
-
-if TYPE_CHECKING:
-    from datamask.selection.cover.atoms import AtomRows
 
 # Over the documents that may change sides, where their rows hold few numbers and where they hold many. There 150 and
 # 500 find no better masks, or .05 % of the objective's span better (benchmarks/LOG.md). `coverage.search`: for more.

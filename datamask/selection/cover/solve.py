@@ -133,7 +133,7 @@ def to_mask(
     if joint is None:
         return _by_prices(concave, selected)
     dual, size = concave.feasible.dual(price), concave.size
-    per_token, above = dual.level / size, (price - dual.thresholds(price)).numpy() * weights / size
+    per_token, above = dual.level / size, (price - dual.lower).numpy() * weights / size
     if len(concave.metrics) == 1:
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]

@@ -120,7 +120,7 @@ class FacilityLocation:
         graph = self.graph
         per_document = gain * feasible.weights
         selected = torch.from_numpy(fill_in_order(problem.limits, graph.greedy(gain.numpy(), rate, problem.limits)))
-        free = feasible.unit_weights and not problem.limits
+        free = problem.limits.counted and not problem.limits
         if free:
             selected = graph.improve(selected, per_document, rate)
         reached = graph.value(selected, per_document, rate)
@@ -171,7 +171,7 @@ def _solve_beside(problem: Problem, terms: list[Term], feasible: Feasible, progr
         toward = feasible.project(mean) - p
         p = p + _crossing(slope, p, toward) * toward
     selected = feasible.round(p, price)
-    if feasible.unit_weights and not problem.limits:
+    if problem.limits.counted and not problem.limits:
         reached = float(objective.values(selected[None])[0])
         for _ in range(SWAP_ROUNDS):  # by exact gains of facility location, and the others' gradient
             other = graph.improve(selected, tangent(selected.double())[1], rate)

@@ -38,12 +38,13 @@ class LimitPrices(NamedTuple):
     """Dual prices of the budget and the limits, per unit of the budget."""
 
     level: float  # the budget's
-    lower: torch.Tensor | None = None  # (N,) each document's charge, the level included; None: the level for all
-    multipliers: np.ndarray = np.zeros(0)  # (R,) the limits'
+    lower: torch.Tensor  # (N,) each document's charge, the level included: the price above which it gains
+    multipliers: np.ndarray  # (R,) the limits'
 
-    def thresholds(self, like: torch.Tensor) -> torch.Tensor:
-        """(N,), or one number for all: the price above which a document gains."""
-        return like.new_tensor(self.level) if self.lower is None else self.lower
+    @classmethod
+    def of_budget(cls, level: float, price: torch.Tensor) -> LimitPrices:
+        """The dual price of a budget without limits; price: (N,)."""
+        return cls(level, torch.full_like(price, level), NOWHERE)
 
 
 class Feasible:
@@ -53,7 +54,6 @@ class Feasible:
         self.limits = limits
         self.weights = torch.from_numpy(limits.weights)
         self.size = limits.size
-        self.unit_weights = limits.counted
         self.levels = Levels(limits) if limits else None
         self.answers = Levels(limits) if limits else None  # apart: its warm starts have another scale of prices
 
@@ -87,8 +87,8 @@ class Feasible:
     def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, LimitPrices]:
         """A feasible s that (nearly) maximises Σ w·price·s, and dual prices that prove it by `most`."""
         if self.answers is None:
-            s = self.fill_budget(price)
-            return s, LimitPrices(float(least_taken(price.numpy(), s.numpy())))
+            cut = self.cut(price)
+            return self.fill_budget(price, cut), LimitPrices.of_budget(cut, price)
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
             return s, LimitPrices(level, level + torch.from_numpy(self.limits.charge(multipliers)), multipliers)
@@ -105,17 +105,17 @@ class Feasible:
 
     def dual(self, price: torch.Tensor) -> LimitPrices:
         """The dual prices of the budget and the limits at these prices: of the budget alone, its cut."""
-        return self.answer(price)[1] if self.limits else LimitPrices(self.cut(price))
+        return self.answer(price)[1] if self.limits else LimitPrices.of_budget(self.cut(price), price)
 
     def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
-        reduced = price.numpy() - dual.thresholds(price).numpy()
+        reduced = (price - dual.lower).numpy()
         over = float(triple(self.limits.weights, reduced, reduced > 0))
         return over + self.limits.held(dual.level, dual.multipliers)
 
     def reduced(self, price: torch.Tensor) -> torch.Tensor:
         """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
-        return price - self.dual(price).thresholds(price)
+        return price - self.dual(price).lower
 
     def near_cut(
         self, p: torch.Tensor, price: torch.Tensor, decided: float, wider: float, fewest: float, most: float
@@ -143,8 +143,6 @@ class Feasible:
 
     def cut(self, price: torch.Tensor) -> float:
         """The price of the last document taken when the budget is filled by falling price, ignoring limits."""
-        if self.unit_weights:
-            return float(least_taken(price.numpy(), self.fill_budget(price).numpy()))
         return _weighted_cut(price.numpy(), self.limits.weights, self.size)
 
     def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
@@ -176,24 +174,14 @@ class Feasible:
 
         return find_level(excess, level, least, most, 1e-9 * self.size)
 
-    def fill_budget(self, price: torch.Tensor) -> torch.Tensor:
-        """(N,) in [0, 1]: the budget filled by falling price, the last document in part, ignoring limits."""
-        s = torch.zeros_like(price)
-        if self.unit_weights:
-            whole = min(int(self.size), len(price))
-            part = min(self.size - whole, 1.0)
-            order = torch.topk(price, min(whole + (part > 0), len(price))).indices
-            s[order[:whole]] = 1
-            s[order[whole:]] = part
-            return s
-        prices, weights, filled = price.numpy(), self.limits.weights, s.numpy()
-        cut = _weighted_cut(prices, weights, self.size)
-        filled[prices > cut] = 1
-        left = self.size - weights[prices > cut].sum()
-        at = np.flatnonzero(prices == cut)
-        before = np.cumsum(weights[at]) - weights[at]
-        filled[at] = ((left - before) / weights[at]).clip(0, 1)
-        return s
+    def fill_budget(self, price: torch.Tensor, cut: float | None = None) -> torch.Tensor:
+        """(N,) in [0, 1]: the budget filled by falling price, the last document in part, ignoring limits. cut: that of
+        these prices, where it is known."""
+        prices, weights, cut = price.numpy(), self.limits.weights, self.cut(price) if cut is None else cut
+        above, at = prices > cut, np.flatnonzero(prices == cut)
+        filled, before = above.astype(np.float64), np.cumsum(weights[at]) - weights[at]
+        filled[at] = ((self.size - weights[above].sum() - before) / weights[at]).clip(0, 1)
+        return torch.from_numpy(filled)
 
 
 def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
@@ -211,15 +199,12 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
         above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
         return repair_selection(limits, above, above > 0)
     selected = np.zeros(len(order), dtype=bool)
-    if limits.counted:
-        selected[order[: int(limits.size + GRAIN)]] = True
-    else:
-        top_up(limits, order, selected)
+    top_up(limits, order, selected)
     return selected
 
 
 def top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
-    """Spends what is left of a token budget on the next documents in order that fit, until none does.
+    """Spends what is left of a budget on the next documents in order that fit, until none does.
 
     order: row numbers; selected: (N,) bool, changed in place.
     """
@@ -372,14 +357,3 @@ def spent_at(z, rate, weights, level):  # type: ignore[no-untyped-def]
         total += part
         slope += falls
     return total, slope
-
-
-@compiled
-def least_taken(price, taken):  # type: ignore[no-untyped-def]
-    """The least price of the documents that are `taken` (N,) in part or whole; without any, the greatest price."""
-    least, most = np.inf, -np.inf
-    for i in range(len(price)):
-        most = max(most, price[i])
-        if taken[i] > 0:
-            least = min(least, price[i])
-    return least if least < np.inf else most

@@ -158,7 +158,7 @@ class Newton(Iteration[tuple[Ascent, DualPoint]]):
         """
         feasible = self.quadratic.feasible
         _, dual = feasible.answer(now.price)
-        over = float(self.weights @ (now.price - dual.thresholds(now.price)).clamp(min=0))
+        over = float(self.weights @ (now.price - dual.lower).clamp(min=0))
         held = dual.level * feasible.size + feasible.limits.ends(dual.multipliers)
         return self.quadratic.offset + over + held + self._square(now.m)
 

@@ -166,10 +166,8 @@ def certified(
     """
     price, error = priced(pool, metrics, coefficients, linear, moments, errors=True)
     _, dual = feasible.answer(price)
-    thresholds = dual.thresholds(price)
-    near = (price + error > thresholds).nonzero()[:, 0]
-    level = thresholds if thresholds.ndim == 0 else thresholds[near]
-    exact, margin = price[near], error[near]
+    near = (price + error > dual.lower).nonzero()[:, 0]
+    exact, margin, level = price[near], error[near], dual.lower[near]
     if not pool.is_small:
         exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
     weights, norms = feasible.weights[near], weighted_norms(coefficients, moments)
@@ -322,8 +320,7 @@ def swap_by_kernel(
         kernel = np.zeros((len(window), len(window)), np.float32)
         for rows, c in zip(quadratic.prepared, quadratic.coefficients, strict=True):
             kernel += c * rows.metric.kernel(rows.rows(window)).float().cpu().numpy()
-        if not quadratic.feasible.unit_weights:
-            kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
+        kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
         charged = (gain - above)[window].numpy()
         marginal, documents = gain[window].numpy(), window.numpy()
         changed = best_swaps(kernel, marginal, charged, limits, mask.numpy(), documents, tolerance / side)
