@@ -28,7 +28,7 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.cover.compiled import SHARED, index_type, lay_rows, share_rows, taken_rows
-from datamask.selection.problem.pool import SMALL, Pool, row_hashes
+from datamask.selection.problem.pool import SMALL, Pool, least_hashes, row_hashes
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
@@ -180,11 +180,6 @@ def weighs_documents(settings: ResolvedSelect) -> bool:
     """Whether documents count by their quality in words to be covered."""
     words = "coverage-ngrams" in settings.metrics and not saturates(settings)
     return words and settings.coverage.document_weights == "quality"
-
-
-def least_hashes(hashes: np.ndarray, count: int) -> np.ndarray:
-    """The numbers of the documents with the least hashes, in their order: the same whatever their order or shard."""
-    return np.argsort(hashes, kind="stable")[:count]
 
 
 def quality_ranges(quality: np.ndarray) -> np.ndarray:

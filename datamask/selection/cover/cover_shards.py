@@ -32,7 +32,7 @@ from datamask.selection.metrics.coverage import Coverage, SummedCoverage
 from datamask.selection.price_rounds import Rounds
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.pool import Pool, least_hashes, row_hashes
 from datamask.selection.problem.problem import Certificate, Term, weigh_terms
 
 SAMPLED = 1 << 17  # documents of a sample, at most
@@ -122,7 +122,7 @@ def sample_group(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
-    least = atoms.least_hashes(hashes, max(anchors, atoms.JUDGED))
+    least = least_hashes(hashes, max(anchors, atoms.JUDGED))
     kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": groups.quality_of(group.shard)[least[: atoms.JUDGED]]}
     return dict(hashes=hashes, least=hashes[least], **kept)
 
@@ -220,7 +220,7 @@ class CoverRounds(Rounds):
         parts = [found.read(name)[0] for found in self.sketched]
         pairs = zip(self.sketched, parts, strict=True)
         least = np.concatenate([found.read("least")[0][: len(part)] for found, part in pairs])
-        return np.concatenate(parts)[atoms.least_hashes(least, count)]
+        return np.concatenate(parts)[least_hashes(least, count)]
 
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""

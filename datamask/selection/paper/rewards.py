@@ -21,7 +21,7 @@ from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.moments import DiSF, Pairwise
 from datamask.selection.paper.facility import FacilityLocation
-from datamask.selection.problem.pool import BLOCK_ROWS
+from datamask.selection.problem.pool import BLOCK_ROWS, product_dtype
 from datamask.selection.problem.problem import Problem
 
 SKETCH = 2048  # random features that replace DiSF's squared Gram matrix in batches of more than twice as many documents
@@ -69,13 +69,6 @@ def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> R
     if isinstance(metric, Coverage):
         return CoverReward(problem, metric)
     return BlackBoxReward(problem, metric)
-
-
-def product_dtype(device: torch.device) -> torch.dtype:
-    """bf16 where the processor multiplies matrices in it, else float32 (TF32 on a GPU that has it and no bf16)."""
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
 
 
 class MomentReward(Reward):

@@ -274,6 +274,11 @@ def row_hashes(features: Any, seed: int) -> np.ndarray:
     return found ^ (found >> np.uint64(29))
 
 
+def least_hashes(hashes: np.ndarray, count: int) -> np.ndarray:
+    """The numbers of the documents with the least hashes, in their order: the same whatever their order or shard."""
+    return np.argsort(hashes, kind="stable")[:count]
+
+
 # -- near-duplicates by cosine, as SemDeDup finds them (arXiv 2303.09540): within clusters of spherical k-means
 #
 # SemDeDup drops a document that resembles any earlier one of its cluster, even one that is dropped itself, and so whole
@@ -288,6 +293,13 @@ def cluster_pool(pool: Pool, clusters: int, probes: int, seed: int) -> tuple[tor
     sample = torch.randperm(len(pool), generator=generator)[: SAMPLE * clusters].sort().values
     centroids = spherical_kmeans(pool.rows(sample), clusters, generator)
     return centroids, torch.cat([nearest_centroids(rows, centroids, probes) for _, rows in pool.blocks()])
+
+
+def product_dtype(device: torch.device) -> torch.dtype:
+    """bf16 where the processor multiplies matrices in it, else float32 (TF32 on a GPU that has it and no bf16)."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
 
 
 def max_earlier_similarity(rows: torch.Tensor, block: int = BLOCK_ROWS) -> torch.Tensor:
@@ -307,19 +319,19 @@ def repeats_kept(
     """Goes through unit rows (n, d) in order and keeps each whose cosine to every kept one is at most `threshold`.
 
     Returns which are not kept (n,) bool. candidates (n,) bool: rows to look at; the others neither stay nor take one
-    out. Products run in bfloat16 and every row that comes near the threshold is decided again in float32, so that the
+    out. Products may run in bfloat16; every row that comes near the threshold is decided again in float32, so that the
     block size never matters.
     """
-    count, device = len(rows), rows.device
+    count, device, low = len(rows), rows.device, product_dtype(rows.device)
     repeats = torch.zeros(count, dtype=torch.bool)
     alive = torch.arange(count) if candidates is None else candidates.nonzero().flatten()
-    kept_rows = torch.empty(len(alive), rows.shape[1], dtype=torch.bfloat16, device=device)
+    kept_rows = torch.empty(len(alive), rows.shape[1], dtype=low, device=device)
     kept_numbers = torch.empty(len(alive), dtype=torch.int64)
     kept = 0
     for numbers in alive.split(block):
         part = torch.nn.functional.normalize(rows.index_select(0, numbers.to(device)).float(), dim=1)
         if kept:
-            near = (part.bfloat16() @ kept_rows[:kept].T).amax(dim=1).cpu() > threshold - BF16_MARGIN
+            near = (part.to(low) @ kept_rows[:kept].T).amax(dim=1).cpu() > threshold - BF16_MARGIN
             for suspects in near.nonzero().flatten().split(256):
                 best = _greatest(part[suspects.to(device)], rows, kept_numbers[:kept])
                 repeats[numbers[suspects[best > threshold]]] = True
@@ -331,7 +343,7 @@ def repeats_kept(
             stays[i] = not bool((over[i] & stays).any())
         repeats[numbers[free[~stays]]] = True
         added = numbers[free[stays]]
-        kept_rows[kept : kept + len(added)] = new[stays.to(device)].bfloat16()
+        kept_rows[kept : kept + len(added)] = new[stays.to(device)].to(low)
         kept_numbers[kept : kept + len(added)] = added
         kept += len(added)
     return repeats

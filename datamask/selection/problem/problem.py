@@ -30,7 +30,7 @@ import torch
 from datamask.config import ResolvedSelect
 from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.pool import Pool, least_hashes, row_hashes
 
 EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
 
@@ -210,14 +210,8 @@ class Problem:
 
     @cached_property
     def sample(self) -> np.ndarray:
-        """(n,) at most `SAMPLE` row numbers, for calibration and first prices, in the order of a hash of the rows.
-
-        The same documents are chosen in whatever order the rows stand.
-        """
-        hashes = row_hashes(self.pool.features, self.settings.seed)
-        few = len(hashes) <= SAMPLE
-        first = np.arange(len(hashes)) if few else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
-        return first[np.argsort(hashes[first], kind="stable")]
+        """(n,) at most `SAMPLE` row numbers, for calibration and first prices, in the order of a hash of the rows."""
+        return least_hashes(row_hashes(self.pool.features, self.settings.seed), SAMPLE)
 
     def at(self, lamb: float) -> Problem:
         """The same problem at another λ, sharing this one's calibration, which does not depend on λ."""
