@@ -17,6 +17,7 @@ import torch
 
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
+from datamask.filter.altered import CopyCounts
 from datamask.filter.duplicate_candidates import Samples, meetings
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import pairs_of
@@ -26,7 +27,6 @@ from datamask.filter.shingles import likeness
 from datamask.filter.signatures import sign_texts
 from datamask.models.tokens import DocumentTokenizer
 from datamask.quality import pool_model as pool
-from datamask.quality.copies import CopyCounts
 from datamask.quality.signals import compute
 from datamask.report import page
 from datamask.selection.arrays import select

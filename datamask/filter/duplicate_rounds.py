@@ -43,6 +43,7 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
+from datamask.filter.altered import CopyCounts
 from datamask.filter.connected import deal_pairs, groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE, COMMON, PairCodes, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
@@ -75,7 +76,6 @@ from datamask.maps import (
 )
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
-from datamask.quality.copies import CopyCounts
 from datamask.stages import ShardFiles, required
 from datamask.storage import Output
 from datamask.text.letters import unique_sorted

@@ -109,7 +109,7 @@ def pairs_of(
 
 
 class CopyEvidence(Protocol):
-    """What the corpus's counts tell of copies of one text (`quality.copies.CopyCounts`)."""
+    """What the corpus's counts tell of copies of one text (`altered.CopyCounts`)."""
 
     def natural(self, pairs: Sequence[tuple[str, str]]) -> Sequence[tuple[float, float]]:
         """Of each pair, how naturally the words of either follow one another, in nats per word; nan: unknown."""

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from datamask.filter.altered import CopyCounts
 from datamask.quality import pool_model as pool
-from datamask.quality.copies import CopyCounts
 from tests.quality.test_content import grammar
 
 TEXTS = 120
