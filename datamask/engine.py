@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self
 from datamask.arithmetic import prepared_by_numpy, same_arithmetic
 from datamask.config import Config
 from datamask.corpus.held_text import HeldText, holding
-from datamask.errors import MissingExtraError, StorageError, is_retryable
+from datamask.errors import ConfigError, MissingExtraError, StorageError, is_retryable
 from datamask.libraries import load_drawing, loaded, loading
 from datamask.pipeline import STAGES, Stage
 from datamask.progress import BOARD, Board, EndedError, stop_if_ended
@@ -105,6 +105,12 @@ class Engine:
 
     def show_failures(self, failed: Sequence[tuple[str, str]]) -> None:
         """Shows the files and shards that failed, each with its error."""
+
+    def show_changes(self, changes: str) -> None:
+        """Shows what a refresh found changed."""
+
+    def show_drift(self, shifts: Sequence[str], release: str) -> None:
+        """Shows in what a refresh's new documents are unlike the old ones."""
 
     def show(
         self, release: ReleaseFolder, found: Mapping[str, Any], pictures: Sequence[Picture], failed: Sequence[Any]
@@ -311,6 +317,20 @@ class Rounds:
 
 class Threads(Engine):
     """Threads of this process, without Prefect."""
+
+    @classmethod
+    def alone(cls, config: Config) -> Self:
+        """The engine of a run without Prefect.
+
+        :raises ConfigError: the settings name another.
+        """
+        if config.run.engine != "threads":
+            raise ConfigError(
+                "without Prefect (--plain, datamask.run) a run has threads alone, "
+                f"and run.engine is {config.run.engine!r}; leave out one of the two, or set run.engine to threads",
+                setting="run.engine",
+            )
+        return cls(config)
 
     def __enter__(self) -> Self:
         self._libraries = loading()

@@ -11,22 +11,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datamask import storage
+from datamask import maps, storage
 from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, change_settings, over_release, validate
 from datamask.corpus.read import corpus_schema
-from datamask.engine import Engine
+from datamask.engine import Engine, Threads
 from datamask.errors import ConfigError, InputError, several, some
 from datamask.filter import forgotten
 from datamask.filter.copy_counts import named_documents
 from datamask.filter.forgotten import REASON
-from datamask.maps import Mapper, Threads
 from datamask.release.housekeeping import holds_forgotten, must_forget
+from datamask.release.publication import one_refresh, running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.run import Run
 from datamask.run_numbers import unchanged
 from datamask.stages import ShardFiles, required
+
+
+def forget(out: str, lists: Mapping[str, Sequence[str]], allow_loss: bool = False) -> dict[str, Any]:
+    """`forget_lists` in this process, without Prefect."""
+    out = storage.output_folder(out)
+    with one_refresh(out), running(out):
+        return forget_lists(out, lists, Threads.alone, allow_loss)
 
 
 def forget_lists(
@@ -58,7 +65,7 @@ def forget_lists(
         previous = previous_run(last, settings, work, changes, keep=not changes.changed)  # rows have other places there
         first = Run(stages, plan, out, previous)
         first.keep_to(["index", "signatures"])
-        named = record_texts(out, first.measure_and_decide(), settings, last, Threads(stages.workers))
+        named = record_texts(out, first.measure_and_decide(), settings, last, maps.Threads(stages.workers))
         if not named and not (changes and holds_forgotten(out, last)):
             forgotten.mark_done(out, last.version)
             return unchanged(last, f"no document of release {last.version} is named; it is recorded all the same")
@@ -67,7 +74,9 @@ def forget_lists(
     return found | {"forgotten": counts | {"entries": len(entries) - len(left_out), "left_out": left_out}}
 
 
-def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder, maps: Mapper) -> int:
+def record_texts(
+    out: str, all_files: Sequence[ShardFiles], settings: Config, last: ReleaseFolder, run: maps.Mapper
+) -> int:
     """Adds the texts of the documents that the record names otherwise, so that they never return under another name.
 
     Returns how many documents the record names that the last release has not forgotten.
@@ -77,7 +86,7 @@ def record_texts(out: str, all_files: Sequence[ShardFiles], settings: Config, la
     schema = corpus_schema([files.shard for files in all_files], settings)
     contents = _contents(last)
     same = {files.shard.name for files in all_files if contents.get(files.shard.name) == files.shard.fingerprint}
-    found = maps(partial(_named_texts, requests, settings, schema, same), last, all_files)
+    found = run(partial(_named_texts, requests, settings, schema, same), last, all_files)
     forgotten.write_rows(out, [row for _, rows in found for row in rows])
     return sum(named for named, _ in found)
 

@@ -28,7 +28,7 @@ from datamask.corpus.quarantine import check_quarantine
 from datamask.corpus.read import TOPIC
 from datamask.driver import Driver
 from datamask.engine import Engine, Threads
-from datamask.errors import ConfigError, ConservationError, IncompleteError, several
+from datamask.errors import ConservationError, IncompleteError, several
 from datamask.filter import forgotten
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.duplicates import wanted as near_duplicates_wanted
@@ -86,14 +86,8 @@ def curate(config: Config, out: str) -> Release:
     :returns: the release; `run` has the run's numbers.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: with what to do.
     """
-    if config.run.engine != "threads":
-        raise ConfigError(
-            "without Prefect (--plain, datamask.run) a run has threads alone, "
-            f"and run.engine is {config.run.engine!r}; leave out one of the two",
-            setting="run.engine",
-        )
     out = storage.output_folder(out)
-    with running(out), Threads(config) as engine:
+    with running(out), Threads.alone(config) as engine:
         plan = engine.run(STAGES["plan"], settings=config.corpus, work=storage.join(out, "work"), previous=None)
         found = Run(engine, plan, out).publish()
     return Release(found["release"], found=found)

@@ -61,6 +61,7 @@ TextColumnOption = Annotated[
     str | None, typer.Option("--text-column", help="The column that holds the text; meta.body reaches into a struct.")
 ]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="The column that names a document.")]
+PlainOption = Annotated[bool, typer.Option("--plain", help="Without Prefect: no server, threads of this process.")]
 LossOption = Annotated[
     bool,
     typer.Option("--allow-loss", help="Publish though shards of the last release, or many rows, are gone."),
@@ -80,15 +81,10 @@ def curate(
     as_json: JsonOption = False,
     log_format: LogOption = "text",
     allow_failed_shards: FailedOption = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Without Prefect: no server, threads of this process.")
-    ] = False,
+    plain: PlainOption = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
-    if plain:
-        settle()
-    else:
-        begin_server()
+    begin(plain)
     output = storage.output_folder(output)
     outside_releases(output)
     given = [*(input or []), *(inputs or [])]
@@ -108,8 +104,7 @@ def curate(
     check_footers(files, chosen)
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
-    with running(output):  # a folder that cannot be written to is refused before a server is waited for
-        pass
+    check_writable(output)
 
     if plain and not storage.is_remote(output) and not storage.exists(f"{output}/releases"):
         begin_drawing()  # at once; beside Prefect's server a second core has no time for it yet
@@ -135,12 +130,13 @@ def refresh(
     log_format: LogOption = "text",
     allow_failed_shards: FailedOption = False,
     allow_loss: LossOption = False,
+    plain: PlainOption = False,
 ) -> None:
     """Bring the last release up to date with what is new in its input; nothing new, no release.
 
     Input and settings are the last release's, unless given.
     """
-    begin_server()
+    begin(plain)
     output, last = storage.output_folder(output), None
     with suppress(InputError):  # none yet: everything is new
         last = settings.over_release(find_release(output).settings(), settings.load_config(config))
@@ -149,8 +145,15 @@ def refresh(
     chosen = _settings(config, set_, input, target, allowed, columns, last)
     if not chosen.corpus.input:
         raise ConfigError(f"{output} has no release whose input could be read again; give --input")
+    check_writable(output)
 
-    run_flow(partial(run_named, "refresh", config=chosen, output=output), as_json, log_format == "json")
+    def run_plainly() -> dict[str, Any]:
+        from datamask.refreshing import refresh as run
+
+        return run(output, chosen)
+
+    flow = run_plainly if plain else partial(run_named, "refresh", config=chosen, output=output)
+    run_flow(flow, as_json, log_format == "json", plain)
 
 
 ListOption = Annotated[
@@ -167,14 +170,16 @@ def forget(
     as_json: JsonOption = False,
     log_format: LogOption = "text",
     allow_loss: LossOption = False,
+    plain: PlainOption = False,
 ) -> None:
     """Make a release without what lists name, nor its copies.
 
     What else the last release has stays, and what it spent is spent again. Nothing of it comes back into this folder.
     Without a list an interrupted command goes on.
     """
-    begin_server()
+    begin(plain)
     find_release(output)
+    check_writable(output)
     lists = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
 
     def say(found: dict[str, Any]) -> None:
@@ -183,8 +188,13 @@ def forget(
         for line in told(found["forgotten"], output):
             print(line)
 
-    flow = partial(run_named, "forget", output=output, allow_loss=allow_loss, **lists)
-    run_flow(flow, as_json, log_format == "json", say=say)
+    def run_plainly() -> dict[str, Any]:
+        from datamask.forgetting import forget as run
+
+        return run(output, {kind: given or [] for kind, given in lists.items()}, allow_loss)
+
+    flow = run_plainly if plain else partial(run_named, "forget", output=output, allow_loss=allow_loss, **lists)
+    run_flow(flow, as_json, log_format == "json", plain, say)
 
 
 def _settings(
@@ -240,6 +250,20 @@ def run_flow(
         say(found)
     else:
         print(found["message"])
+
+
+def check_writable(output: str) -> None:
+    """Refuses a folder that cannot be written to before a server is waited for."""
+    with running(output):
+        pass
+
+
+def begin(plain: bool) -> None:
+    """Prepares this process. plain: without Prefect's server."""
+    if plain:
+        settle()
+    else:
+        begin_server()
 
 
 def settle() -> None:

@@ -80,6 +80,12 @@ class Stages(Engine):
     def show_failures(self, failed: Sequence[tuple[str, str]]) -> None:
         self.artifacts.show_failures(failed)
 
+    def show_changes(self, changes: str) -> None:
+        self.artifacts.show_changes(changes)
+
+    def show_drift(self, shifts: Sequence[str], release: str) -> None:
+        self.artifacts.show_drift(shifts, release)
+
     def show(
         self, release: ReleaseFolder, found: Mapping[str, Any], pictures: Sequence[Picture], failed: Sequence[Any]
     ) -> None:

@@ -75,7 +75,7 @@ assert not {"sklearn", "scipy.stats", "pandas", "altair"} & set(sys.modules)
 
 LATE = 60  # imports inside functions, at most: of what is heavy, where a light path must not wait for it
 WIDE = 8  # parameters, at most, of all but commands
-COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality", "tokens"}
+COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality", "forget", "tokens"}
 
 
 @cache

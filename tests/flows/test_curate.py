@@ -187,23 +187,32 @@ def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, mon
     run.join()
 
 
-def test_a_plain_run_makes_the_same_release_without_prefect(curated, corpus, tmp_path, found):
+def test_plain_runs_make_the_same_releases_without_prefect(curated, corpus, tmp_path, found):
     """In a process of its own, which must load nothing of Prefect."""
     code = (
-        "import sys; from datamask import cli\n"
-        "try: cli.main(sys.argv[1:])\n"
-        "except SystemExit as end: assert not end.code, end.code\n"
+        "import json, sys; from datamask import cli\n"
+        "for asked in json.loads(sys.argv[1]):\n"
+        "    try: cli.main(asked)\n"
+        "    except SystemExit as end: assert not end.code, end.code\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'prefect']"
     )
-    out = tmp_path / "plain"
-    asked = ["curate", "--plain", "--json", "-i", str(corpus), "-o", str(out), *SETTINGS]
-    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
+    out = str(tmp_path / "plain")
+    asked = [
+        ["curate", "--plain", "--json", "-i", str(corpus), "-o", out, *SETTINGS],
+        ["refresh", "--plain", "--json", "-o", out],
+        ["refresh", "--plain", "--json", "-o", out, "--set", "select.lamb=0.9"],
+        ["forget", out, "--plain", "--json", "--ids", "d8"],
+    ]
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(asked)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told, nothing, again, forgotten = map(json.loads, done.stdout.splitlines())
     assert told["version"] == found["version"] and told["documents"] == found["documents"]
     kept = curated.with_name("kept") / "out" / "releases" / found["version"]
-    mine, theirs = digests(out / "releases" / told["version"]), digests(kept)
+    mine, theirs = digests(tmp_path / "plain" / "releases" / told["version"]), digests(kept)
     assert {name for name in mine if mine[name] != theirs.get(name)} <= {"manifest.json", "report.html", "report.json"}
+    assert not nothing["new"] and "nothing new" in nothing["message"]
+    assert again["new"] and again["previous"] == told["version"] and "select.lamb" in again["changed_settings"][0]
+    assert forgotten["new"] and forgotten["forgotten"]["documents"] >= 1
 
 
 def test_what_code_of_ones_own_prints_is_no_part_of_the_object(call, corpus, tmp_path):

@@ -23,8 +23,11 @@ from tests.flows.test_curate import stage, work_done
 
 @pytest.fixture
 def refresh(call):
-    def run(output, *arguments):
-        status, out, err = call("refresh", "--output", output, "--json", *arguments, small=False)
+    """refresh(output, …) gives the JSON object of a refresh that must succeed; flow: by Prefect's tasks."""
+
+    def run(output, *arguments, flow=False):
+        given = ["--output", output, "--json", *arguments, *([] if flow else ["--plain"])]
+        status, out, err = call("refresh", *given, small=False)
         assert status == 0, err
         return json.loads(out)
 
@@ -32,11 +35,11 @@ def refresh(call):
 
 
 def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
-    nothing = refresh(out, "--input", corpus)
+    nothing = refresh(out, "--input", corpus, flow=True)
     assert nothing["new"] is False
     assert "nothing new" in nothing["message"]
     write_shard(corpus, 5)
-    now = refresh(out, "--input", corpus)
+    now = refresh(out, "--input", corpus, flow=True)
     assert now["previous"] == found["version"]
     assert "1 new (shard-05)" in now["changes"]
     for name in ("index", "embed", "score"):
@@ -48,7 +51,7 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
 
 def test_that_old_documents_are_scored_by_another_model_is_told(call, corpus, out, found):
     write_shard(corpus, 5)
-    given = "refresh", "--output", out, "--input", corpus
+    given = "refresh", "--plain", "--output", out, "--input", corpus
     shutil.rmtree(out / "work" / "quality")
     status, _, err = call(*given, small=False)
     assert status == 0 and f"every document is scored again: what release {found['version']} was scored by" in err
