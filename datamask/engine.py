@@ -349,6 +349,9 @@ class Threads(Engine):
         self.wait_for_libraries(work)
         return self._pool.submit(copy_context().run, self._tried, work)
 
+    def log(self, text: str, level: int = logging.INFO) -> None:
+        super().log(text, min(level, logging.INFO))  # a warning is printed, and would be on stderr twice
+
     def _tried(self, work: Work) -> Done:
         settings = self.config.run
         for attempt in range(settings.retries):

@@ -55,6 +55,7 @@ def test_that_old_documents_are_scored_by_another_model_is_told(call, corpus, ou
     shutil.rmtree(out / "work" / "quality")
     status, _, err = call(*given, small=False)
     assert status == 0 and f"every document is scored again: what release {found['version']} was scored by" in err
+    assert err.count("scored again") == 1
     write_shard(corpus, 6)
     status, _, err = call(*given, small=False)
     assert status == 0 and "scored again" not in err
