@@ -143,7 +143,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=14,
+            version=15,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,

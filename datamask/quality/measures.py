@@ -20,7 +20,7 @@ from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 23  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 24  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there

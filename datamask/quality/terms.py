@@ -26,6 +26,9 @@ GREATEST = 8.0  # a distance is counted up to so many spreads
 # Of `order` in nats, measured in 17 languages: the spread of 15 to 60 words in a row beside their whole text, and of
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
+# The spread of `unknown` among sound texts, times the root of their words: manuals of commands, and posts, name things
+# that no other text does (benchmarks/LOG.md).
+ONE_UNKNOWN = 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
 # Of source code compared with what is usual in code, not with none: "|" is an operator.
 USUAL_OF_CODE = ("bars",)
@@ -161,6 +164,11 @@ def evidence(measured: np.ndarray) -> np.ndarray:
     return number / (number + EVIDENCE**2)
 
 
+def _words(measured: np.ndarray) -> np.ndarray:
+    """(n,) float64: how many words the documents have, 1 at least."""
+    return np.maximum(measured[:, MEASURES.index("words")].astype(np.float64), 1)
+
+
 def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.ndarray:
     """(n, TERMS) float64, 0 and more: each term's weight times its distance beyond what is usual."""
     sure = evidence(measured)
@@ -171,6 +179,8 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.nda
             distance = by_chance(measured, median, spread)
         else:
             value = listed(measured, usual.order[group]) if place == FIGURES else term.value(measured)
+            if place == UNKNOWN:
+                spread = np.hypot(spread, ONE_UNKNOWN / np.sqrt(_words(measured)))
             distance = sure * (value - median) / spread
             distance = -distance if term.fault == "low" else distance
         distance = np.clip(np.nan_to_num(distance, nan=0.0), -GREATEST, GREATEST)
@@ -195,7 +205,7 @@ def by_chance(measured: np.ndarray, median: np.ndarray, spread: np.ndarray) -> n
     the fewer words there are. What is above the median, or below 0, is as the median or 0 are.
     """
     order = measured[:, MEASURES.index("order")].astype(np.float64)
-    words = np.maximum(measured[:, MEASURES.index("words")].astype(np.float64), 1)
+    words = _words(measured)
     usual, chance = np.hypot(spread, ONE_USUAL / np.sqrt(words)), np.hypot(LEAST_CHANCE, ONE_CHANCE / np.sqrt(words))
     far, near = np.minimum(order - median, 0) / usual, np.maximum(order, 0) / chance
     found: np.ndarray = (far**2 - near**2) / 2 + np.log(usual / chance)

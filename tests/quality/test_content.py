@@ -243,6 +243,18 @@ def test_new_words_that_are_spelt_like_others_are_no_misprints(model: pool.PoolM
     assert found[0] == 0 and 3 * found[1] < found[2] > 0.1
 
 
+def test_a_few_strange_words_condemn_no_short_text(model: pool.PoolModel) -> None:
+    """A manual of a hundred words names some programs; as many a hundred in a long text are misprints."""
+    faults = []
+    for size in (100, 1000):
+        words = grammar(0, random.Random(12), size // 8).split()
+        for place in range(size // 20):
+            words[20 * place] = f"q{'xjvh'[place % 4]}{'wqzc'[place // 4 % 4]}{'a' * (place // 16)}"
+        documents = Documents(np.arange(1), [" ".join(words)], languages=["xa"])
+        faults.append(ContentScorer(model).score(documents).signals[0, terms.SIGNALS.index("unknown_fault")])
+    assert faults[0] < 2 and faults[1] > 4
+
+
 def test_runs_of_letters_are_of_a_half_and_a_group_whatever_their_script() -> None:
     words = BatchWords(["abcd", "ሰላም ነው"])
     half, group = ngrams.halves(words), np.zeros(2, np.int64)
