@@ -67,7 +67,7 @@ def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bo
 
 def asked_by(frame: FrameType | None) -> str:
     """The first function outside the modules that read, as module.function."""
-    while frame and (frame.f_code.co_filename.endswith(READERS) or frame.f_code.co_name.startswith("<")):
+    while frame and (frame.f_code.co_filename.endswith((*READERS, "heapq.py")) or frame.f_code.co_name.startswith("<")):
         frame = frame.f_back
     return f"{frame.f_globals['__name__']}.{frame.f_code.co_name}" if frame else "?"
 

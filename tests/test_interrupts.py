@@ -77,7 +77,8 @@ def test_the_first_is_answered_at_once_and_the_second_ends_the_process():
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_a_flow_that_is_terminated_says_so_in_one_line(ending):
-    done = run(RUNNING.replace("SIGINT", ending.name))
+    as_usual = f"import signal\nsignal.signal({int(ending)}, signal.SIG_DFL)\n"  # these tests may run under nohup
+    done = run(as_usual + RUNNING.replace("SIGINT", ending.name))
     assert done.returncode == -ending
     assert done.stderr.splitlines() == [interrupts.STOPPED]
 

@@ -248,8 +248,8 @@ def test_a_few_strange_words_condemn_no_short_text(model: pool.PoolModel) -> Non
     faults = []
     for size in (100, 1000):
         words = grammar(0, random.Random(12), size // 8).split()
-        for place in range(size // 20):
-            words[20 * place] = f"q{'xjvh'[place % 4]}{'wqzc'[place // 4 % 4]}{'a' * (place // 16)}"
+        for place in range(size // 25):
+            words[25 * place] = f"q{'xjvh'[place % 4]}{'wqzc'[place // 4 % 4]}{'a' * (place // 16)}"
         documents = Documents(np.arange(1), [" ".join(words)], languages=["xa"])
         faults.append(ContentScorer(model).score(documents).signals[0, terms.SIGNALS.index("unknown_fault")])
     assert faults[0] < 2 and faults[1] > 4
