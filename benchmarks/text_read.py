@@ -28,7 +28,7 @@ from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent.parent
 SECONDS = (("seconds", "wall"), ("processor seconds", "seconds"))
-READERS = ("corpus/read.py", "corpus/reading.py", "corpus/held_text.py", "text_read.py")
+READERS = ("corpus/read.py", "corpus/reading.py", "corpus/held_text.py", "text_read.py", "heapq.py")
 
 
 def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bool = True) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def measure(inputs: list[str], out: str, settings: Sequence[str] = (), holds: bo
 
 def asked_by(frame: FrameType | None) -> str:
     """The first function outside the modules that read, as module.function."""
-    while frame and (frame.f_code.co_filename.endswith((*READERS, "heapq.py")) or frame.f_code.co_name.startswith("<")):
+    while frame and (frame.f_code.co_filename.endswith(READERS) or frame.f_code.co_name.startswith("<")):
         frame = frame.f_back
     return f"{frame.f_globals['__name__']}.{frame.f_code.co_name}" if frame else "?"
 

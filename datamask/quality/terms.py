@@ -26,9 +26,6 @@ GREATEST = 8.0  # a distance is counted up to so many spreads
 # Of `order` in nats, measured in 17 languages: the spread of 15 to 60 words in a row beside their whole text, and of
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
-# The spread of `unknown` among sound texts, times the root of their words: manuals of commands, and posts, name things
-# that no other text does (benchmarks/LOG.md).
-ONE_UNKNOWN = 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
 # Of source code compared with what is usual in code, not with none: "|" is an operator.
 USUAL_OF_CODE = ("bars",)
@@ -52,6 +49,7 @@ class MeasureTerm:
     sharp: float = 2.0  # of the bend there
     fixed: bool = False  # compared with 0, not with what is usual: bad in any language
     allowed: float = 0.0  # of the measure beyond what is usual; from there on `spread` counts in any language
+    of_one: float = 0.0  # spread among sound texts of one word: it falls with the root of their number
 
     def value(self, measured: np.ndarray) -> np.ndarray:
         """(n,) float64 of the (n, MEASURES) measured."""
@@ -65,7 +63,10 @@ TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures", allowed=0.28),
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
-    MeasureTerm("unknown", "high", 4.0, 0.0075, "its words are misspelt or of another language", free=2, sharp=5),
+    # Manuals of commands, and posts, name things that no other text does (benchmarks/LOG.md).
+    MeasureTerm(
+        "unknown", "high", 4.0, 0.0075, "its words are misspelt or of another language", free=2, sharp=5, of_one=0.1
+    ),
     MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=2),
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     # Of 2,657 main texts of pages 18 have any, half of these .0015 at most; texts misread as a whole .03 (German) to 1.
@@ -171,7 +172,7 @@ def _words(measured: np.ndarray) -> np.ndarray:
 
 def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.ndarray:
     """(n, TERMS) float64, 0 and more: each term's weight times its distance beyond what is usual."""
-    sure = evidence(measured)
+    sure, root = evidence(measured), np.sqrt(_words(measured))
     found = np.zeros((len(measured), len(TERMS)))
     for place, term in enumerate(TERMS):
         median, spread = usual.median[group, place], usual.spread[group, place]
@@ -179,9 +180,7 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.nda
             distance = by_chance(measured, median, spread)
         else:
             value = listed(measured, usual.order[group]) if place == FIGURES else term.value(measured)
-            if place == UNKNOWN:
-                spread = np.hypot(spread, ONE_UNKNOWN / np.sqrt(_words(measured)))
-            distance = sure * (value - median) / spread
+            distance = sure * (value - median) / np.hypot(spread, term.of_one / root)
             distance = -distance if term.fault == "low" else distance
         distance = np.clip(np.nan_to_num(distance, nan=0.0), -GREATEST, GREATEST)
         found[:, place] = term.weight * np.logaddexp(0, term.sharp * (distance - term.free)) / term.sharp
