@@ -44,6 +44,14 @@ class Release:
         self.version: str = self._release.version
         self.run: dict[str, Any] = dict(found or {})
 
+    @classmethod
+    def of_run(cls, found: Mapping[str, Any]) -> Release:
+        """The release that a run made, or the last one where it made none; `run` has the run's numbers.
+
+        :param found: the run's numbers.
+        """
+        return cls(found.get("release") or found["latest"], found)
+
     @property
     def manifest(self) -> dict[str, Any]:
         """What manifest.json says: settings, inputs, sha256 of every file. Not to be changed."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import maps, storage
+from datamask.api import Release
 from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, change_settings, over_release, validate
@@ -29,15 +30,22 @@ from datamask.run_numbers import unchanged
 from datamask.stages import ShardFiles, required
 
 
-def forget(out: str, lists: Mapping[str, Sequence[str]], allow_loss: bool = False) -> dict[str, Any]:
-    """`forget_lists` in this process, without Prefect."""
-    out = storage.output_folder(out)
+def forget(
+    output: str,
+    urls: Sequence[str] | None = None,
+    domains: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+    allow_loss: bool = False,
+) -> Release:
+    """`forget_lists` in this process, without Prefect; `run` of the release has the run's numbers."""
+    out, lists = storage.output_folder(output), {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
     with one_refresh(out), running(out):
-        return forget_lists(out, lists, Threads.alone, allow_loss)
+        return Release.of_run(forget_lists(out, lists, Threads.alone, allow_loss))
 
 
 def forget_lists(
-    out: str, lists: Mapping[str, Sequence[str]], engine: Callable[[Config], Engine], allow_loss: bool = False
+    out: str, lists: Mapping[str, Sequence[str] | None], engine: Callable[[Config], Engine], allow_loss: bool = False
 ) -> dict[str, Any]:
     """Records what the lists name, and publishes a release without it; returns the run's numbers, or why there is none.
 
@@ -45,7 +53,8 @@ def forget_lists(
     :raises InputError: no entry names anything. :raises ConfigError: nothing is to be forgotten.
     """
     last = find_release(out)
-    entries = [entry for kind, given in lists.items() for each in given for entry in forgotten.read_list(each, kind)]
+    asked = [(kind, each) for kind, given in lists.items() for each in given or ()]
+    entries = [entry for kind, each in asked for entry in forgotten.read_list(each, kind)]
     left_out = forgotten.record_entries(out, entries)
     if entries and len(left_out) == len(entries):
         what = f"none of {several(len(entries), 'entry', 'entries')} names a page, a site or a document"

@@ -2,8 +2,8 @@
 
     from datamask.refreshing import refresh
 
-    found = refresh("out/mine", Config(corpus={"input": ["dumps/*.parquet"]}))     # no server, no Prefect
-    found["new"]                                                                   # False: nothing was new
+    release = refresh("out/mine", Config(corpus={"input": ["dumps/*.parquet"]}))     # no server, no Prefect
+    release.run["new"]                                                               # False: nothing was new
 
 `flows.refresh` does the same by Prefect's tasks.
 """
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from datamask import storage
+from datamask.api import Release
 from datamask.carried_on import plan_again, previous_run
 from datamask.changes import compare
 from datamask.config import Config, over_release, validate
@@ -29,16 +30,16 @@ from datamask.run import Run
 from datamask.run_numbers import unchanged
 
 
-def refresh(out: str, config: Config | None = None) -> dict[str, Any]:
-    """Refreshes in this process, without Prefect; returns the run's numbers.
+def refresh(output: str, config: Config | None = None) -> Release:
+    """Refreshes in this process, without Prefect; `run` of the release has the run's numbers.
 
     :param config: laid over the last release's settings key by key.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: with what to do.
     """
-    out = storage.output_folder(out)
+    out = storage.output_folder(output)
     with one_refresh(out), running(out):
         last = last_release(out)
-        return bring_up_to_date(out, last, settings_over(last, config), Threads.alone)
+        return Release.of_run(bring_up_to_date(out, last, settings_over(last, config), Threads.alone))
 
 
 def last_release(out: str) -> ReleaseFolder | None:

@@ -79,18 +79,18 @@ class Prices:
         return self.output.cached
 
 
-def curate(config: Config, out: str) -> Release:
+def curate(config: Config, output: str) -> Release:
     """Curates a corpus in this process, without Prefect; `datamask.curate` does it as a Prefect flow.
 
-    :param out: folder or URL for work/ and releases/.
+    :param output: folder or URL for work/ and releases/.
     :returns: the release; `run` has the run's numbers.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: with what to do.
     """
-    out = storage.output_folder(out)
+    out = storage.output_folder(output)
     with running(out), Threads.alone(config) as engine:
         plan = engine.run(STAGES["plan"], settings=config.corpus, work=storage.join(out, "work"), previous=None)
         found = Run(engine, plan, out).publish()
-    return Release(found["release"], found=found)
+    return Release.of_run(found)
 
 
 def wanted(config: Config, forgets: bool = False) -> list[Stage]:

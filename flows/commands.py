@@ -109,12 +109,7 @@ def curate(
     if plain and not storage.is_remote(output) and not storage.exists(f"{output}/releases"):
         begin_drawing()  # at once; beside Prefect's server a second core has no time for it yet
 
-    def run_plainly() -> dict[str, Any]:
-        from datamask.run import curate as run
-
-        return run(chosen, output).run
-
-    flow = run_plainly if plain else partial(run_named, "curate", config=chosen, output=output)
+    flow = partial(run_named, "curate", plain, config=chosen, output=output)
     run_flow(flow, as_json, log_format == "json", plain)
 
 
@@ -146,13 +141,7 @@ def refresh(
     if not chosen.corpus.input:
         raise ConfigError(f"{output} has no release whose input could be read again; give --input")
     check_writable(output)
-
-    def run_plainly() -> dict[str, Any]:
-        from datamask.refreshing import refresh as run
-
-        return run(output, chosen)
-
-    flow = run_plainly if plain else partial(run_named, "refresh", config=chosen, output=output)
+    flow = partial(run_named, "refresh", plain, config=chosen, output=output)
     run_flow(flow, as_json, log_format == "json", plain)
 
 
@@ -188,12 +177,7 @@ def forget(
         for line in told(found["forgotten"], output):
             print(line)
 
-    def run_plainly() -> dict[str, Any]:
-        from datamask.forgetting import forget as run
-
-        return run(output, {kind: given or [] for kind, given in lists.items()}, allow_loss)
-
-    flow = run_plainly if plain else partial(run_named, "forget", output=output, allow_loss=allow_loss, **lists)
+    flow = partial(run_named, "forget", plain, output=output, allow_loss=allow_loss, **lists)
     run_flow(flow, as_json, log_format == "json", plain, say)
 
 

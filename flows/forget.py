@@ -33,6 +33,6 @@ def forget(
         allow_loss: Publish though shards of the last release, or many of its rows, are gone from the input.
     """
     out = storage.output_folder(output)
-    lists = {"urls": urls or [], "domains": domains or [], "ids": ids or [], "texts": texts or []}
+    lists = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
     with beating(), for_this_reader(), one_refresh(out), running(out):
         return finished(forget_lists(out, lists, lambda settings: Stages(settings, out), allow_loss), out)

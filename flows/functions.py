@@ -128,4 +128,4 @@ def _run(name: str, progress: bool, **parameters: Any) -> Release:
     with session(server, progress):
         # what a run sets when its server is gone goes with its context
         found = copy_context().run(run_named, name, **parameters)
-    return Release(found.get("release") or found["latest"], found=found)
+    return Release.of_run(found)

@@ -12,11 +12,17 @@ from flows.console import Display
 from flows.server import trouble
 from flows.warm import Server, warmed_up
 
+PLAIN = {"curate": "datamask.run", "refresh": "datamask.refreshing", "forget": "datamask.forgetting"}
 
-def run_named(name: str, **parameters: Any) -> dict[str, Any]:
-    """Runs one of datamask's flows, which is loaded only now, and returns its numbers."""
-    found: dict[str, Any] = getattr(import_module(f"flows.{name}"), name)(**parameters)
-    return found
+
+def run_named(name: str, plain: bool = False, **parameters: Any) -> dict[str, Any]:
+    """Runs one of datamask's flows, which is loaded only now, and returns its numbers.
+
+    :param plain: the function of the same name and parameters that needs no Prefect.
+    """
+    found = getattr(import_module(PLAIN[name] if plain else f"flows.{name}"), name)(**parameters)
+    numbers: dict[str, Any] = found.run if plain else found
+    return numbers
 
 
 @contextmanager
