@@ -243,7 +243,7 @@ def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]
         tables[column] = losses.outcome_table(groups)
         warnings += losses.loss_warnings(column, groups, settings)
         warnings += losses.selection_warnings(column, groups)
-    return tables, warnings
+    return tables, losses.told_once(warnings)
 
 
 # ---------------------------------------------------------------- arms

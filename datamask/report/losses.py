@@ -347,6 +347,19 @@ def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]
     return [_warning("quota", "quotas", text + (nearest(absent[0], there) or "."), **told)]
 
 
+def told_once(warnings: Rows) -> Rows:
+    """Without those whose groups have the numbers of another column's, as where sources and domains are one: the first
+    names the other column."""
+    kept: dict[object, dict[str, Any]] = {}
+    for number, warning in enumerate(warnings):
+        numbers = tuple((group["documents"], group["lost"]) for group in warning["groups"])
+        first = kept.setdefault((warning["kind"], warning["cause"], numbers or number), warning)
+        if first is not warning:
+            values = some([group["value"] for group in warning["groups"]], NAMED)
+            first["text"] += f" By {warning['column']} it is {values}."
+    return [*kept.values()]
+
+
 def in_order(warnings: Rows) -> Rows:
     """Quotas of nothing, vectors that are one, filters that take most, groups that lose, pairs that are none, junk,
     groups passed over; then by size."""

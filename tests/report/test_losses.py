@@ -176,6 +176,15 @@ def test_what_the_selection_passes_over():
     )
 
 
+def test_what_two_columns_say_is_told_once():
+    groups = made(page={"selected": 3, "not_selected": 1568}, rest={"selected": 1000, "not_selected": 9000})
+    others = made(web={"selected": 3, "not_selected": 1569}, rest={"selected": 1000, "not_selected": 8999})
+    found = [losses.selection_warnings(column, groups)[0] for column in ("source", "domain")]
+    (told,) = losses.told_once(found)
+    assert told["text"].endswith(" By domain it is page.") and told["column"] == "source"
+    assert len(losses.told_once([told, *losses.selection_warnings("dump", others)])) == 2
+
+
 def test_a_maximum_for_a_value_that_no_document_has_is_told_with_the_nearest():
     groups = made(wiki_2007={"selected": 30}, arxiv={"not_selected": 10})
     asked = {"select": {"quotas": [{"column": "source", "maximum": {"wiki_207": 0.1, "arxiv": 0.2}}]}}
