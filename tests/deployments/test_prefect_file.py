@@ -26,7 +26,7 @@ def test_a_refresh_without_input_and_release_says_what_to_set(prefect_server, tm
     from datamask.errors import ConfigError
     from flows.refresh import refresh
 
-    with pytest.raises(ConfigError, match="no input is given: set `input` of the deployment refresh/refresh-nightly"):
+    with pytest.raises(ConfigError, match="for the deployment refresh/refresh-nightly its parameter `input`"):
         refresh(output=str(tmp_path / "out"))
 
 
