@@ -17,7 +17,7 @@ all is solved again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -33,7 +33,7 @@ from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection import stage
 from datamask.selection.candidates import CandidateGroup
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds, can_cover
-from datamask.selection.groups import Nearest, ShardedSelection, UndecidedTooFew
+from datamask.selection.groups import Arrays, Nearest, ShardedSelection, UndecidedTooFew, picked
 from datamask.selection.price_rounds import SOFT
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
 from datamask.stages import ShardFiles
@@ -257,34 +257,30 @@ class StandingRounds(CoverRounds):
         self.nothing = is_budget_spent(self.limits_at(self.new), self.spent_before)
         self.measure()
         self.greatest_room = self.room  # what takes a greater one is as well solved anew
-        pairs = zip(self.lengths(), self.new, strict=True)
+        pairs = zip(self.lengths, self.new, strict=True)
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
-        places, nothing = range(len(self.groups)), np.zeros(0, np.int64)
-        before = self.hand_each("before", at=(nothing for _ in places), inside=map(self._p_before, places))
+        nothing = np.zeros(0, np.int64)
+        before = self.hand_each("before", at=(nothing for _ in self.groups), inside=self._p_before())
         self.begin(self.descend(self.state_of("before", before), SOFT[-2:]))
 
     def postprocess(self) -> ShardedSelection:
         """The mask, searched among the new documents."""
         self.check_optimum()
-        relaxed = (self.relaxed_of(place).astype(np.float32) for place in range(len(self.groups)))
-        probability = self.hand_each("relaxed", p=relaxed)
+        probability = self.hand_each("relaxed", p=(own.astype(np.float32) for own in self.of_groups(self.p)))
         if self.nothing:
+            chosen: Arrays = self.column(self.stays, "inside")
             state, spent = self.state_of("stays", self.stays), self.spent_before
         else:
-            posed = self.pose("beside", Nearest(self.new, self.stays, self.spent_before, ()), None)
+            posed = self.pose("beside", Nearest(self.new, self.stays, self.spent_before), None)
             try:
                 [solved] = self.maps(type(self.state).solve, self.state, [posed])
                 mask, state = self.search(replace(posed, p=solved.p), *self.price("beside", solved.state))
             except InputError as error:  # no selection of them is within what is left of the limits
                 raise MustSolve(FAR) from error
-            spent = self.spent + self.own.spent(mask)
-
-        def chosen(place: int) -> np.ndarray:
-            return self.stays[place].read("inside")[0] if self.nothing else self.of_group(place, mask)
-
-        found = self.finished(chosen, lambda place: probability[place].read("p")[0], state)
+            chosen, spent = self.of_groups(mask), self.near.spent + self.own.spent(mask)
+        found = self.finished(chosen, self.column(probability, "p"), state)
         return found._replace(facts={**found.facts, "budget": spent.weight / self.size, "broken": []})
 
     def _weigh(self) -> None:
@@ -292,23 +288,22 @@ class StandingRounds(CoverRounds):
         settings = self.settings
         shares = {metric.name: settings.metrics[metric.name] for metric in self.metrics}
         weights = {name: (1 - settings.lamb) * share / sum(shares.values()) for name, share in shares.items()}
-        weights |= dict.fromkeys(self.quality_names, settings.lamb / self.columns)
+        weights["quality"] = settings.lamb
         spans = {}
         for name, weight in weights.items():
             zero, scale = self.scales[name]["zero"], self.scales[name]["scale"]
             spans[name] = zero, zero + (weight / scale if scale else 0.0)
         self.join(spans)
 
-    def first_p(self, near: Nearest) -> list[np.ndarray]:
+    def first_p(self, near: Nearest) -> np.ndarray:
         """As in `CoverRounds`, the first from the old fractional optimum."""
-        if len(self.p):
-            return super().first_p(near)
-        return [self._p_before(place)[at] for place, at in enumerate(near.at)]
+        return super().first_p(near) if len(self.p) else picked(self._p_before(), near.at)
 
-    def _p_before(self, place: int) -> np.ndarray:
-        """(n,) the old fractional optimum, and for new documents the budget's share."""
-        new, probability = self.kept[place].read("new", "probability")
-        return np.where(new, min(1.0, self.size / self.total), probability.astype(np.float64))
+    def _p_before(self) -> Iterator[np.ndarray]:
+        """(n,) of each group: the old fractional optimum, and for new documents the budget's share."""
+        for kept in self.kept:
+            new, probability = kept.read("new", "probability")
+            yield np.where(new, min(1.0, self.size / self.total), probability.astype(np.float64))
 
 
 def is_budget_spent(limits: Limits, spent: Spent) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce, wraps
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.candidates import CandidateGroup
 from datamask.selection.driver import Iteration
 from datamask.selection.problem.limits import Census, Limits, Spent, add_census, make_ends, take_census
-from datamask.selection.problem.pool import budget_of, quality_names
+from datamask.selection.problem.pool import budget_of
 from datamask.selection.problem.problem import Certificate, Evaluation, Term, constant_of, scaled_quality, scales_of
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
@@ -34,7 +34,21 @@ SPENT = 1 - 1e-15  # share of the budget that counts as all of it
 BITS = 16  # of a key that are found in a pass
 SORTED = 1 << 18  # keys that are sorted, at most
 HIGH = np.uint64(1 << 63)
-Blocks = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+Made = TypeVar("Made")
+
+
+class Each(Generic[Made]):
+    """What is read or made of one group after the other, anew each time one goes through it."""
+
+    def __init__(self, made: Callable[[], Iterable[Made]]) -> None:
+        self.made = made
+
+    def __iter__(self) -> Iterator[Made]:
+        return iter(self.made())
+
+
+Arrays = Each[np.ndarray] | list[np.ndarray]  # one of each group
+Blocks = Each[tuple[np.ndarray, np.ndarray]]  # of each group two, (n,)
 
 
 class ShardedSelection(NamedTuple):
@@ -133,18 +147,20 @@ def read_undecided(state: Round, group: Group) -> dict[str, np.ndarray]:
     return {**state.rows(group, at, mass), "offset": np.asarray(mass @ state.linear(group))}
 
 
-class ReducedPrices(NamedTuple):
-    """Prices of the corpus less what the limits charge."""
+class Priced(NamedTuple):
+    """Every document's price, per unit of the budget and times size, and the dual prices of budget and limits."""
 
+    prices: Arrays  # (n,) of each group
+    above: Arrays  # the same less what the limits charge
     level: float  # the budget's dual price
+    dual: np.ndarray  # (R,) the limits'
     most: float  # an upper bound on Σ w·price over all selections within the budget and the limits
-    above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
-    dual: np.ndarray  # (R,) the limits' dual prices
+    bound: float = math.inf  # of the tangent plane at the state of these prices, for the whole corpus
 
 
 def quality_of(shard: CandidateGroup) -> np.ndarray:
-    """(n, Q) float64."""
-    return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1)
+    """(n, 1) float64: quality as a `Pool` has it, of one column."""
+    return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), 1)
 
 
 class Nearest(NamedTuple):
@@ -153,7 +169,6 @@ class Nearest(NamedTuple):
     at: Sequence[np.ndarray]  # their places in each group
     fixed: Sequence[Handed]  # of each group `at`, these places, and `inside`, (n,) bool: which others are selected
     spent: Spent  # by those inside
-    above: Sequence[np.ndarray]  # (m,) bool of each group: which of the documents near the cut are above it
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +206,8 @@ def picked(parts: Iterable[np.ndarray], places: Sequence[np.ndarray]) -> np.ndar
 
 # -- where a budget is spent, of documents in an order, that lie in groups of which one is held at a time
 #
-# `blocks()` gives the keys (n,) uint64 and the weights (n,) of one group of documents after the other. Documents count
-# by ascending key (`ascending`, `descending` make keys of numbers). Few keys are sorted. Of many the cut's 64 bits are
+# `blocks` give the keys (n,) uint64 and the weights (n,) of one group of documents after the other. Documents count by
+# ascending key (`ascending`, `descending` make keys of numbers). Few keys are sorted. Of many the cut's 64 bits are
 # found 16 at a time, by a histogram over all blocks each, as a radix sort does, until few are left; the caller holds
 # one block, 65,536 sums and these.
 
@@ -215,9 +230,9 @@ def descending(values: np.ndarray) -> np.ndarray:
     return ~ascending(values)
 
 
-def value_of(key: np.uint64, falling: bool = False) -> float:
-    """The number of which `ascending`, or where `falling` is set `descending`, made this key."""
-    key = ~np.uint64(key) if falling else np.uint64(key)
+def value_of(key: np.uint64) -> float:
+    """The number of which `descending` made this key."""
+    key = ~np.uint64(key)
     return float(np.array(key ^ HIGH if key >= HIGH else ~key).view(np.float64))
 
 
@@ -229,9 +244,10 @@ def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
     found, before = np.uint64(0), 0.0
     sums: np.ndarray
     for shift in range(64, 0, -BITS):
-        sums, held, count = np.zeros(1 << BITS), [], 0
-        for block in blocks():
-            held.append(_begun(*block, found, shift))
+        sums, held, count = np.zeros(1 << BITS), [], 0  # held: of the keys that begin with the bits `found`
+        for keys, weights in blocks:
+            mine = np.flatnonzero(keys >> np.uint64(shift) == found) if shift < 64 else slice(None)
+            held.append((keys[mine], weights[mine]))
             count += len(held[-1][0])
             if count > SORTED:  # with all before: their sums by the next bits
                 for keys, weights in held:
@@ -251,14 +267,6 @@ def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
             return BudgetCut(different[place], before)
         found = found << np.uint64(BITS) | np.uint64(place)
     return BudgetCut(found, before)
-
-
-def _begun(keys: np.ndarray, weights: np.ndarray, found: np.uint64, shift: int) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the keys whose bits from `shift` on are `found`, with their weights."""
-    if shift == 64:
-        return keys, weights
-    mine = np.flatnonzero(keys >> np.uint64(shift) == found)
-    return keys[mine], weights[mine]
 
 
 class Filling:
@@ -313,8 +321,6 @@ class GroupDriver(Iteration[ShardedSelection]):
         self.rows = [len(shard) for shard in shards]
         self.count = sum(self.rows)
         self.groups = [Group(number, shard) for number, shard in enumerate(shards)]
-        self.columns = quality_of(shards[0]).shape[1]
-        self.quality_names = quality_names(self.columns)
         # whether token counts or group columns are needed
         self.reads_columns = bool(settings.in_tokens or settings.quotas or settings.length_tolerance is not None)
         if self.reads_columns:
@@ -340,12 +346,10 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     # ------------------------------------------------------------ documents of a group
 
-    def column(self, found: Sequence[Handed], name: str) -> Callable[[], Iterator[np.ndarray]]:
-        """A function that gives this array of one group after the other."""
-        if self.count > HELD:
-            return lambda: (each.read(name)[0] for each in found)
-        held = [each.read(name)[0] for each in found]
-        return lambda: iter(held)
+    def column(self, found: Sequence[Handed], name: str) -> Arrays:
+        """This array of each group."""
+        each = Each(lambda: (own.read(name)[0] for own in found))
+        return each if self.count > HELD else list(each)
 
     def known(self, group: Group) -> tuple[np.ndarray, np.ndarray]:
         """(n,) the documents' lengths, and (C, n) their codes in the C limited columns."""
@@ -361,19 +365,13 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     # ------------------------------------------------------------ sums and cuts
 
-    def spans(self) -> list[tuple[float, float]]:
-        """Each quality column's `calibration.quality_span`, over the corpus."""
-        return [self._span(column) for column in range(self.columns)]
-
-    def _span(self, column: int) -> tuple[float, float]:
-        def each() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for group in self.groups:
-                yield quality_of(group.shard)[:, column], self.state.weights(group)
-
-        cut = self._cut(lambda: ((descending(quality), weights) for quality, weights in each()))
-        last = value_of(cut.key, falling=True)
-        best = math.fsum(float(weights[quality > last] @ quality[quality > last]) for quality, weights in each())
-        mean = math.fsum(float(weights @ quality) for quality, weights in each()) / self.total
+    def quality_span(self) -> tuple[float, float]:
+        """`calibration.quality_span` of the corpus."""
+        each = Each(lambda: ((quality_of(group.shard)[:, 0], self.state.weights(group)) for group in self.groups))
+        cut = self._cut(Each(lambda: ((descending(quality), weights) for quality, weights in each)))
+        last = value_of(cut.key)
+        best = math.fsum(float(weights[quality > last] @ quality[quality > last]) for quality, weights in each)
+        mean = math.fsum(float(weights @ quality) for quality, weights in each) / self.total
         return mean, (best + last * (self.size - cut.before)) / self.size
 
     def _cut(self, blocks: Blocks) -> BudgetCut:
@@ -382,29 +380,21 @@ class GroupDriver(Iteration[ShardedSelection]):
         assert found is not None
         return found
 
-    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: np.ndarray) -> ReducedPrices:
+    def reduced(self, name: str, prices: Arrays, dual: np.ndarray) -> Priced:
         """The level at which these prices (n,) of each group, less what the limits charge, spend the budget.
 
         dual: (R,) the limits' dual prices. Any give a bound; at this level of the budget's it is the least for these.
         """
         above = prices
         if self.limits.whole:
-            pairs = zip(self.groups, prices(), strict=True)
+            pairs = zip(self.groups, prices, strict=True)
             files = self.hand_each(f"above-{name}", above=(price - self.charge(group, dual) for group, price in pairs))
-
-            def above() -> Iterator[np.ndarray]:
-                return (found.read("above")[0] for found in files)
-
-        def falling() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for group, price in zip(self.groups, above(), strict=True):
-                yield descending(price), self.state.weights(group)
-
-        level = value_of(self._cut(falling).key, falling=True)
-        over = math.fsum(
-            float(self.state.weights(group) @ (each - level).clip(min=0))
-            for group, each in zip(self.groups, above(), strict=True)
-        )
-        return ReducedPrices(level, over + self.limits.whole.held(level, dual), above, dual)
+            above = self.column(files, "above")
+        weighed = Each(lambda: zip(above, map(self.state.weights, self.groups), strict=True))
+        cut = self._cut(Each(lambda: ((descending(price), weights) for price, weights in weighed)))
+        level = value_of(cut.key)
+        over = math.fsum(float(weights @ (price - level).clip(min=0)) for price, weights in weighed)
+        return Priced(prices, above, level, dual, over + self.limits.whole.held(level, dual))
 
     def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
@@ -422,25 +412,30 @@ class GroupDriver(Iteration[ShardedSelection]):
         constant = self.constant
         self.history.append({"step": len(self.history), **{name: value + constant for name, value in step.items()}})
 
-    def ones(self) -> Iterator[np.ndarray]:
+    @property
+    def ones(self) -> Arrays:
         """(n,) ones of each group."""
-        return (np.ones(len(group.shard), np.int64) for group in self.groups)
+        return Each(lambda: (np.ones(count, np.int64) for count in self.rows))
 
     def finish(
         self,
-        decisions: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+        decisions: tuple[Arrays, Arrays, Arrays],
         statistics: Mapping[str, float],
         certificate: Certificate,
         more: Mapping[str, Any] = {},
     ) -> ShardedSelection:
         """The selection with its facts. decisions: of each group's documents (n,) which are selected (bool), their
-        probability, and price of a document; statistics: diversity's raw values, by name; more: other facts."""
-        decided, sums, selected = [], np.zeros(self.columns), 0
-        for group, (own, probability, price) in zip(self.groups, decisions, strict=True):
-            sums += (self.state.weights(group) * own) @ quality_of(group.shard)
+        probability, and price as of `Priced`; statistics: diversity's raw values, by name; more: other facts."""
+        decided, sums, selected = [], np.zeros(1), 0
+        for group, own, probability, price in zip(self.groups, *decisions, strict=True):
+            weights = self.state.weights(group)
+            sums += (weights * own) @ quality_of(group.shard)
             selected += int(own.sum())
-            numbers = {"probability": probability.astype(np.float32), "price": price.astype(np.float32)}
-            decided.append(hand_on(self.folder, f"decided-{group.number}", selected=own, **numbers))
+            each = {
+                "probability": probability.astype(np.float32),
+                "price": (price * weights / self.size).astype(np.float32),
+            }
+            decided.append(hand_on(self.folder, f"decided-{group.number}", selected=own, **each))
         raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
         terms = (*self.terms, *self.diversity)
         found = Evaluation.of(terms, raw | {**statistics})

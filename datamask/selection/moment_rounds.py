@@ -11,7 +11,7 @@ and the moments of the selected exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -163,7 +163,6 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
 class MomentRounds(Rounds):
     """The driver of metrics whose state is a moment. room: bytes of the undecided documents' float16 features."""
 
-    room_words = "{:,} documents"
     descended = False  # a pass costs as much as a step of the solve, whose solution the sample's may be near
 
     def init(self) -> None:
@@ -174,7 +173,7 @@ class MomentRounds(Rounds):
         self.numbers, self.lengths = self.count, self.ones
         sampled = self.sample(SAMPLE, self.ones)
         taken = self.take_sample(sampled)
-        order = np.argsort(groups.picked(self.hashes(), sampled), kind="stable")
+        order = np.argsort(groups.picked(self.hashes, sampled), kind="stable")
         features = np.concatenate([each.read("features")[0] for each in taken])[order]
         quality = groups.picked((groups.quality_of(group.shard) for group in self.groups), sampled)[order]
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
@@ -188,7 +187,7 @@ class MomentRounds(Rounds):
         """The terms, and the state (J,) at which to price first, from the solution of the sample, which stands for the
         corpus: the `SAMPLE` documents whose features have the least hashes, in the order of these. limits: those of
         the corpus, on these."""
-        spans = self.spans() if self.settings.calibrate else []
+        spans = [self.quality_span()] if self.settings.calibrate else []
         weights, pool = limits.weights, Pool(features, quality, device=self.state.device)
         share = float(weights.sum() / self.total)
         given = torch.from_numpy(weights).to(pool.device), limits.sample(np.arange(len(weights)), share)
@@ -208,20 +207,18 @@ class MomentRounds(Rounds):
         found = Multilinear(small, start, relaxation.TOLERANCE, LEARNING_STEPS).representing(1 / share).run()
         return self.joint.flatten(found.moments) / self.size / share
 
-    def finished(
-        self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
-    ) -> groups.ShardedSelection:
-        reduced, places = self.best.reduced, range(len(self.groups))
-        above = (reduced.level + self.charge(group, reduced.dual) for group in self.groups)
-        thresholds = self.hand_each("last", selected=map(chosen, places), thresholds=above)
+    def finished(self, chosen: groups.Arrays, probability: groups.Arrays, state: np.ndarray) -> groups.ShardedSelection:
+        level, dual = self.best.level, self.best.dual
+        above = (level + self.charge(group, dual) for group in self.groups)
+        thresholds = self.hand_each("last", selected=chosen, thresholds=above)
         at = replace(self.state, bounded=self.base, chosen=state)
         measured = self.maps(measure_selection, at, self.given(thresholds), self.rows)
         prices = self.column(measured, "most")
         summed = math.fsum(
             float(self.state.weights(group) @ np.abs(price)) / self.size
-            for group, price in zip(self.groups, prices(), strict=True)
+            for group, price in zip(self.groups, prices, strict=True)
         )
-        most = self.reduced("last", prices, reduced.dual).most / self.size
+        most = self.reduced("last", prices, dual).most / self.size
         held = -self.joint.of_state(self.base)
         bound = most + held + self.constant + rounding_of(summed, most, held, self.constant, terms=self.count)
         selected = sum(int(found.read("selected")[0].sum()) for found in thresholds)
@@ -233,8 +230,5 @@ class MomentRounds(Rounds):
             if isinstance(metric, DiSF):
                 sums = (torch.from_numpy(groups.sum_groups(measured, f"sums_{place}_{side}")) for side in range(2))
                 exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *sums)
-        decisions = (
-            (chosen(place), probability(place), done.read("price")[0] * self.state.weights(group) / self.size)
-            for place, (group, done) in enumerate(zip(self.groups, measured, strict=True))
-        )
+        decisions = chosen, probability, self.column(measured, "price")
         return self.finish(decisions, {**raw, **exact}, Certificate(bound, self.solved.value + self.constant))

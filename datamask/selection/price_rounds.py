@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -36,7 +36,7 @@ from datamask.selection.cover.solve import ACCURACY
 from datamask.selection.metrics.coverage import SummedCoverage
 from datamask.selection.metrics.moments import SummedMoments
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.limits import Limits, Spent
+from datamask.selection.problem.limits import Limits
 
 LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
 # The descent's cut is soft: a document counts by the logistic function of its distance from the cut. SOFT are the
@@ -58,16 +58,8 @@ class SoftCut(NamedTuple):
     """Documents that count by the logistic function p of their distance from the cut."""
 
     fixed: Sequence[Handed]  # of each group `inside`, (n,) float32: p
-    most: float  # what `groups.ReducedPrices.most` is at most, with the entropy of p times the width
+    most: float  # what `groups.Priced.most` is at most, with the entropy of p times the width
     worth: float  # of that, without the entropy
-
-
-class Priced(NamedTuple):
-    """Every document's price at a state, per unit of the budget and times size."""
-
-    prices: Callable[[], Iterator[np.ndarray]]  # (n,) of each group
-    reduced: groups.ReducedPrices
-    bound: float  # of the tangent plane, for the whole corpus
 
 
 class _Enough(Exception):
@@ -87,23 +79,18 @@ class Rounds(groups.GroupDriver):
     joint: SummedCoverage | SummedMoments  # without documents: diversity's part of the objective
     objective_span: float
     numbers: int  # that all documents take of the room
-    lengths: Callable[[], Iterator[np.ndarray]]  # (n,) of each group, what each document takes of it
+    lengths: groups.Arrays  # (n,) of each group, what each document takes of it
     room: int
     greatest_room: int  # where it may grow if it holds too few
     descended = True  # whether the first state is that of a descent; else it is made where solves do not come near
-    index: Sequence[np.ndarray]  # places of the undecided in each group
-    fixed: Sequence[Handed]  # of each group `inside`, (n,) bool: which other documents are selected
-    own: Limits  # the corpus's, on the undecided
-    spent: Spent  # by the fixed ones
-    hashes: Callable[[], Iterator[np.ndarray]]  # (n,) uint64 of each group's documents, by which samples are drawn
+    near: groups.Nearest  # the undecided
+    own: Limits  # the corpus's, on these
+    hashes: groups.Arrays  # (n,) uint64 of each group's documents, by which samples are drawn
     answers: Feasible | None = None  # of the documents that the limits' prices are learned on
-    room_words: str  # a room in words, with a place for its number
 
     @abstractmethod
-    def finished(
-        self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
-    ) -> groups.ShardedSelection:
-        """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
+    def finished(self, chosen: groups.Arrays, probability: groups.Arrays, state: np.ndarray) -> groups.ShardedSelection:
+        """The selection that has this state (J,). chosen, probability: (n,) of each group, bool and float."""
 
     def begin(self, at: np.ndarray) -> None:
         """Prices all documents at the first state (J,)."""
@@ -117,7 +104,7 @@ class Rounds(groups.GroupDriver):
     def step(self) -> None:
         """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
         near = self.nearest()
-        self.posed_last = self.pose(f"{self.done}", near, np.concatenate(self.first_p(near)))
+        self.posed_last = self.pose(f"{self.done}", near, self.first_p(near))
         [self.solved] = self.maps(type(self.state).solve, self.state, [self.posed_last])
         self.p, self.solves = self.solved.p, self.solves + 1
         states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in SHORTER)]
@@ -154,17 +141,15 @@ class Rounds(groups.GroupDriver):
         """:raises UndecidedTooFew: the fractional optimum is far below its bound, and not all were undecided."""
         if self.off > groups.UNSOLVED and len(self.p) < self.count:
             raise groups.UndecidedTooFew(
-                f"{self.settings.metric} by groups: room={self.room_words.format(self.room)} holds {len(self.p):,} "
-                f"undecided documents of {self.count:,} at a time, too few: after {self.done} solves the optimum may "
-                f"lie {self.off:.0%} of the objective's span higher. Pass a greater room, or solve the corpus as one "
-                "problem"
+                f"{len(self.p):,} undecided documents of {self.count:,} at a time: after {self.done} solves the optimum "
+                f"may lie {self.off:.0%} of the objective's span higher; solve the corpus as one problem"
             )
 
     def postprocess(self) -> groups.ShardedSelection:
         """The mask, searched among the undecided."""
         self.check_optimum()
         mask, state = self.search(replace(self.posed_last, p=self.p), self.priced)
-        return self.finished(lambda place: self.of_group(place, mask), self.relaxed_of, state)
+        return self.finished(self.of_groups(mask), self.of_groups(self.p), state)
 
     def descend(self, at: np.ndarray, widths: Sequence[float] = SOFT) -> np.ndarray:
         """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound, softened.
@@ -185,7 +170,7 @@ class Rounds(groups.GroupDriver):
             nonlocal least, most, now
             number, state = next(passed), self.joint.at_slope(scaled * unit, used)
             [priced], slope = self.price(f"descent-{number}", state), self.joint.slope(state)
-            soft = self.soften(f"descent-{number}", priced.reduced, width * span)
+            soft = self.soften(f"descent-{number}", priced, width * span)
             own = self.state_of(f"descent-{number}", soft.fixed)
             conjugate, mine = (self.joint.of_state(each) - float(slope @ each) for each in (state, own))
             softened = conjugate + soft.most / self.size
@@ -209,12 +194,12 @@ class Rounds(groups.GroupDriver):
         """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
         return groups.sum_groups(self.take(name, fixed), "state")
 
-    def soften(self, name: str, reduced: groups.ReducedPrices, width: float) -> SoftCut:
-        """The cut made soft: this wide, and at the level at which the documents spend the budget."""
+    def soften(self, name: str, priced: groups.Priced, width: float) -> SoftCut:
+        """The cut of these prices made soft: this wide, and at the level at which the documents spend the budget."""
         spread = np.arange(-SIDE, SIDE + 1) / GRAINS
         weight = np.zeros(len(spread))
-        for group, above in zip(self.groups, reduced.above(), strict=True):
-            place = np.rint(((above - reduced.level) * GRAINS / width).clip(-SIDE, SIDE)).astype(np.int64) + SIDE
+        for group, above in zip(self.groups, priced.above, strict=True):
+            place = np.rint(((above - priced.level) * GRAINS / width).clip(-SIDE, SIDE)).astype(np.int64) + SIDE
             weight += np.bincount(place, self.state.weights(group), len(spread))
         size, lowest = min(self.size, groups.SPENT * self.total), -SIDE / GRAINS
 
@@ -222,10 +207,10 @@ class Rounds(groups.GroupDriver):
             return float(weight @ expit(spread - by)) - size
 
         moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
-        level = reduced.level + width * moved
-        most = worth = self.limits.whole.held(level, reduced.dual)
+        level = priced.level + width * moved
+        most = worth = self.limits.whole.held(level, priced.dual)
         fixed, nothing = [], np.zeros(0, np.int64)
-        for group, above in zip(self.groups, reduced.above(), strict=True):
+        for group, above in zip(self.groups, priced.above, strict=True):
             off, weights = above - level, self.state.weights(group)
             p = expit(off / width)
             most += width * float(weights @ np.logaddexp(0, off / width))
@@ -235,7 +220,7 @@ class Rounds(groups.GroupDriver):
 
     # ------------------------------------------------------------ prices
 
-    def price(self, name: str, *states: np.ndarray) -> list[Priced]:
+    def price(self, name: str, *states: np.ndarray) -> list[groups.Priced]:
         """Prices every document at each of these states (J,)."""
         slopes = [self.joint.slope(state) for state in states]
         found = self.maps(groups.price_group, replace(self.state, name=name, slopes=slopes), self.groups, self.rows)
@@ -244,10 +229,10 @@ class Rounds(groups.GroupDriver):
             prices = self.column(found, f"price_{place}")
             reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
             bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
-            priced.append(Priced(prices, reduced, bound))
+            priced.append(reduced._replace(bound=bound))
         return priced
 
-    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> np.ndarray:
+    def _dual(self, prices: groups.Arrays) -> np.ndarray:
         """(R,) the limits' dual prices, from the documents with the least hashes."""
         if not self.limits.whole:
             return np.zeros(0)
@@ -256,15 +241,16 @@ class Rounds(groups.GroupDriver):
             limits = self.limits_at(self.pricing)
             share = float(limits.weights.sum()) / self.total
             self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
-        some = groups.picked(prices(), self.pricing)
+        some = groups.picked(prices, self.pricing)
         return self.answers.answer(torch.from_numpy(some))[1].multipliers
 
     # ------------------------------------------------------------ the undecided
 
-    def sample(self, room: int, lengths: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
+    def sample(self, room: int, lengths: groups.Arrays) -> list[np.ndarray]:
         """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
-        filling = groups.Filling(lambda: zip(self.hashes(), lengths(), strict=True), room)
-        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), lengths(), strict=True)]
+        each = groups.Each(lambda: zip(self.hashes, lengths, strict=True))
+        filling = groups.Filling(each, room)
+        return [np.flatnonzero(filling.take(*own)) for own in each]
 
     def take_sample(self, index: Sequence[np.ndarray]) -> list[Handed]:
         """What the groups tell of the documents at these places of each, with no document `inside`."""
@@ -277,11 +263,11 @@ class Rounds(groups.GroupDriver):
 
     def nearest(self) -> groups.Nearest:
         """The documents nearest to the cut, as many as there is room for, about half of it above the cut."""
-        level, above, lengths, room = self.best.reduced.level, self.best.reduced.above, self.lengths, self.room
+        level, above, lengths, room = self.best.level, self.best.above, self.lengths, self.room
 
         def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             """Distances from the cut, and lengths, of the documents above it or of the others."""
-            for price, length in zip(above(), lengths(), strict=True):
+            for price, length in zip(above, lengths, strict=True):
                 off = price - level
                 mine = (off > 0) == over
                 yield groups.ascending(np.abs(off[mine])), length[mine]
@@ -289,9 +275,9 @@ class Rounds(groups.GroupDriver):
         ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
         below = min(ends[1], room - min(ends[0], room // 2))
         rooms = {True: room - below, False: below}
-        fillings = {over: groups.Filling(partial(side, over), room) for over, room in rooms.items()}
-        index, fixed, spent, starts = [], [], [], []
-        for group, price, length in zip(self.groups, above(), lengths(), strict=True):
+        fillings = {over: groups.Filling(groups.Each(partial(side, over)), room) for over, room in rooms.items()}
+        index, fixed, spent = [], [], []
+        for group, price, length in zip(self.groups, above, lengths, strict=True):
             off = price - level
             undecided = np.zeros(len(off), bool)
             for over, filling in fillings.items():
@@ -299,10 +285,9 @@ class Rounds(groups.GroupDriver):
                 undecided[mine] = filling.take(groups.ascending(np.abs(off[mine])), length[mine])
             at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
             index.append(at)
-            starts.append(off[at] > 0)
             fixed.append(self.hand(f"at-{self.done}-{group.number}", at=at, inside=inside))
             spent.append(self.limits.of(*self.known(group)).spent(inside))
-        return groups.Nearest(index, fixed, reduce(add, spent), starts)
+        return groups.Nearest(index, fixed, reduce(add, spent))
 
     def take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
         """What the groups tell of the documents `at`, and of those `inside`: see `nearest`."""
@@ -313,40 +298,41 @@ class Rounds(groups.GroupDriver):
 
         :raises UndecidedTooFew: they cannot meet the limits.
         """
-        self.index, self.fixed, self.spent = near.at, near.fixed, near.spent
-        self.own, self.starts = self.limits_at(near.at), np.cumsum([0, *map(len, near.at)])
+        self.near, self.own = near, self.limits_at(near.at)
         left = self.own.less(near.spent)
         if not left.fits():
             raise groups.UndecidedTooFew
         linear = groups.picked((self.state.linear(group) for group in self.groups), near.at)
         return groups.Undecided(self.take(name, near.fixed), linear, left, start)
 
-    def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
-        """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
-        found = self.fixed[place].read("inside")[0].astype(values.dtype)
-        found[self.index[place]] = values[self.starts[place] : self.starts[place + 1]]
-        return found
+    def of_groups(self, values: np.ndarray) -> groups.Each[np.ndarray]:
+        """(n,) of each group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
 
-    def first_p(self, near: groups.Nearest) -> list[np.ndarray]:
-        """(m,) of each group: the first p of these documents: the last optimum, or at first which are above the cut."""
+        def each() -> Iterator[np.ndarray]:
+            start = 0
+            for at, fixed in zip(self.near.at, self.near.fixed, strict=True):
+                found = fixed.read("inside")[0].astype(values.dtype)
+                found[at] = values[start : (start := start + len(at))]
+                yield found
+
+        return groups.Each(each)
+
+    def first_p(self, near: groups.Nearest) -> np.ndarray:
+        """(m,) the first p of these documents: the last optimum, or at first which are above the cut."""
         if len(self.p):
-            return [self.relaxed_of(place)[at] for place, at in enumerate(near.at)]
-        return [above.astype(np.float64) for above in near.above]
+            return groups.picked(self.of_groups(self.p), near.at)
+        return groups.picked((price > self.best.level for price in self.best.above), near.at).astype(np.float64)
 
-    def relaxed_of(self, place: int) -> np.ndarray:
-        """(n,) the fractional optimum of a group's documents, as the last solve found it."""
-        return self.of_group(place, self.p)
-
-    def search(self, posed: groups.Undecided, priced: Priced) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, posed: groups.Undecided, priced: groups.Priced) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the problem that was posed last, whose fractional optimum is its p, and the corpus's state.
 
         priced: at that optimum.
 
         :raises UndecidedTooFew: it breaks a limit.
         """
-        price = groups.picked(priced.prices(), self.index)
-        beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
+        price = groups.picked(priced.prices, self.near.at)
+        beside_it = sum(int(found.read("inside")[0].sum()) for found in self.near.fixed)
         [(mask, state)] = self.maps(type(self.state).search, self.state, [(posed, price, beside_it)])
-        if broken := self.own.broken(self.spent + self.own.spent(mask)):
+        if broken := self.own.broken(self.near.spent + self.own.spent(mask)):
             raise groups.UndecidedTooFew(broken[0])
         return mask, state

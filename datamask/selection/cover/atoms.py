@@ -137,12 +137,12 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
     first = least_hashes(hashes, how.anchors if "embedding" in parts else 0)
     anchors = pool.rows(first, _reads(pool)).cpu().numpy()
     rows, bend = lay_atoms(settings, weights, pool, anchors, pool.ngrams if of_words else None, _exactness(pool))
-    words = rows.state(weights)[len(anchors) :] if of_words else np.zeros(0)
+    words, worth = rows.state(weights) if of_words else np.zeros(len(anchors)), None
     if weighs_documents(settings):
         judged = pool.quality[least_hashes(hashes, JUDGED)]
         by = word_worth(pool.quality, pool.quality_weights, quality_ranges(judged))
-        words = counted_words(words, rows.state(weights * by)[len(anchors) :])
-    targets = targets_of(settings, len(anchors), words, pool.target)
+        worth = rows.state(weights * by)
+    targets = targets_of(settings, len(anchors), words, worth, pool.target)
     kept[key] = Atoms(rows, targets, bend, anchors.astype(np.float32), rows.state(weights / weights.sum()))
     return kept[key]
 
@@ -198,22 +198,20 @@ def word_worth(quality: np.ndarray, quality_weights: np.ndarray, ranges: np.ndar
     return found
 
 
-def counted_words(plain: np.ndarray, by_worth: np.ndarray) -> np.ndarray:
-    """The words to be covered, (J,): by worth, but plain where what is worth anything holds no word."""
-    return by_worth if by_worth.sum() > 0 else plain
-
-
 def targets_of(
-    settings: ResolvedSelect, anchors: int, words: np.ndarray, target: np.ndarray | None
+    settings: ResolvedSelect, anchors: int, state: np.ndarray, worth: np.ndarray | None, target: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """The target distribution t of each part: over all columns, adding up to 1.
 
-    anchors: their number. words: n-gram mass of the pool, of all columns after the anchors'; target: (J,) counts, for
-    the part "target".
+    anchors: their number. state: of the whole pool, over all columns; worth: the same with documents counted by their
+    worth, which are the words to be covered unless what is worth anything holds no word. target: (J,) counts, for the
+    part "target".
 
     :raises InputError: there is no word to cover.
     """
-    found = {}
+    found, words = {}, state[anchors:]
+    if worth is not None and worth[anchors:].sum() > 0:
+        words = worth[anchors:]
     for part in parts_of(settings):
         t = found[part] = np.zeros(anchors + len(words))
         if part == "embedding":

@@ -11,7 +11,7 @@ and then as `selection.price_rounds` has it, from the pool's own mixture: the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,7 +65,7 @@ class Covering(groups.Round):
     anchors: Handed | None = None  # (a, d) unit rows
     share: float = 0.0  # the budget as a share of the corpus
     width: int = 0  # J
-    ranges: np.ndarray | None = None  # (Q, 2) of quality, if the pool's documents count by it
+    ranges: np.ndarray | None = None  # (1, 2) of quality, if the pool's documents count by it
     span: float = 0.0  # the objective's, from a random selection to the best
     joint: SummedCoverage | None = None  # without rows
 
@@ -117,7 +117,7 @@ class Covering(groups.Round):
 @groups.hands_on("sketch")
 def sample_group(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
     """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
-    these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
+    these, which may be anchors, and the qualities of the first JUDGED."""
     settings, features = state.settings, group.shard.features()
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
@@ -145,9 +145,7 @@ def write_atoms(state: Covering, group: groups.Group) -> dict[str, np.ndarray]:
         write_array(_part(state, group.number, part), array)
     by = np.zeros(0)
     if state.ranges is not None:
-        quality = groups.quality_of(group.shard)
-        alike = np.full(quality.shape[1], 1 / quality.shape[1])
-        by = rows.state(weights * atoms.word_worth(quality, alike, state.ranges))
+        by = rows.state(weights * atoms.word_worth(groups.quality_of(group.shard), np.ones(1), state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
     return {
         "length": np.diff(rows.start).astype(np.int32),
@@ -199,7 +197,6 @@ class CoverRounds(Rounds):
     """
 
     joint: SummedCoverage  # without rows
-    room_words = f"{{:,}} numbers of rows ({FEW:,} documents' by default)"
 
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
@@ -234,15 +231,13 @@ class CoverRounds(Rounds):
         self.hashes = self.column(self.sketched, "hashes")
         self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
-        self.numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
+        self.numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths)
         total, random, spent = (groups.sum_groups(self.laid, name) for name in ("state", "random", "spent"))
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
-        words = total[len(anchors) :]
-        if self.state.ranges is not None:
-            words = atoms.counted_words(words, groups.sum_groups(self.laid, "worth")[len(anchors) :])
+        worth = None if self.state.ranges is None else groups.sum_groups(self.laid, "worth")
         wanted = None if target is None else target.counts(self.settings.coverage.buckets)
-        targets = atoms.targets_of(self.settings, len(anchors), words, wanted)
+        targets = atoms.targets_of(self.settings, len(anchors), total, worth, wanted)
         bend = int(self.laid[0].read("bend")[0])
         kind = index_type(len(total))
         nothing = atoms.AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
@@ -258,13 +253,14 @@ class CoverRounds(Rounds):
     def learn(self, room: int) -> None:
         """Calibrates the terms on a sample and joins them to the objective. room: numbers in the sample's rows."""
         settings = self.settings
-        sample = self.sample(room, lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths()))
+        lengths = groups.Each(lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths))
+        sample = self.sample(room, lengths)
         if sum(map(len, sample)) < 2:
             sample = self.sample(2, self.ones)
         taken = self.take_sample(sample)
-        hashes = groups.picked(self.hashes(), sample)
+        hashes = groups.picked(self.hashes, sample)
         half = hashes < np.median(hashes)
-        spans = dict.fromkeys([*self.quality_names, *settings.metrics], (0.0, 1.0))
+        spans = dict.fromkeys(["quality", *settings.metrics], (0.0, 1.0))
         if settings.calibrate:
             weights, places = self.limits_at(sample).weights, (np.flatnonzero(half), np.arange(len(half)))
             joints = [SummedCoverage.of([metric], [1.0]) for metric in self.metrics]
@@ -273,15 +269,15 @@ class CoverRounds(Rounds):
             sizes = [len(at) for at in places]
             for metric, each in zip(self.metrics, best, strict=True):
                 spans[metric.name] = self._span_of(metric, sizes, each)
-            spans |= zip(self.quality_names, self.spans(), strict=True)
+            spans["quality"] = self.quality_span()
         self.join(spans)
 
     def join(self, spans: Mapping[str, tuple[float, float]]) -> None:
         """Joins the terms to the objective. spans: the (zero, one) of each, by name."""
         settings = self.settings
-        terms = [Term(name, 0.0, *spans[name], column=column) for column, name in enumerate(self.quality_names)]
+        quality = Term("quality", 0.0, *spans["quality"], column=0)
         diversity = [Term(metric.name, 0.0, *spans[metric.name], metric=metric) for metric in self.metrics]
-        self.terms, self.diversity = weigh_terms(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
+        self.terms, self.diversity = weigh_terms(settings, np.ones(1), [quality], diversity)
         self.objective_span = span_of_objective([*self.terms, *self.diversity], settings.calibrate)
         self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
         self.state = replace(self.state, terms=self.terms, span=self.objective_span, joint=self.joint)
@@ -306,15 +302,9 @@ class CoverRounds(Rounds):
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
 
-    def finished(
-        self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
-    ) -> groups.ShardedSelection:
-        """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
-        [last], undecided = self.price("chosen", state), int(self.starts[-1])
-        decisions = (
-            (chosen(place), probability(place), price * self.state.weights(group) / self.size)
-            for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))
-        )
+    def finished(self, chosen: groups.Arrays, probability: groups.Arrays, state: np.ndarray) -> groups.ShardedSelection:
+        [last], undecided = self.price("chosen", state), sum(map(len, self.near.at))
         bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant
         raw = {metric.name: metric.of_state(state) for metric in self.metrics}
+        decisions = chosen, probability, last.prices
         return self.finish(decisions, raw, Certificate(bound, value), {"undecided": undecided})
