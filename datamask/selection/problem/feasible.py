@@ -141,9 +141,29 @@ class Feasible:
         """(N,) the uniform start: the feasible p nearest to the uniform one."""
         return self.project(self.uniform()) if self.limits else self.uniform()
 
-    def cut(self, price: torch.Tensor) -> float:
-        """The price of the last document taken when the budget is filled by falling price, ignoring limits."""
-        return _weighted_cut(price.numpy(), self.limits.weights, self.size)
+    def cut(self, prices: torch.Tensor) -> float:
+        """The price of the last document taken when the budget is filled by falling price, ignoring limits.
+
+        Sorts only the prices near it. In NumPy, on one core: PyTorch's cores wait for one another longer than such
+        short arrays take.
+        """
+        price, weights = prices.numpy(), self.limits.weights
+        low, high = price.min(), price.max()
+        if len(price) > 4096:
+            thin, of = price[:: len(price) // 2048], weights[:: len(price) // 2048]
+            order = np.argsort(-thin, kind="stable")
+            spent = np.cumsum(of[order]) * (weights.sum() / of.sum())
+            at = int(np.searchsorted(spent, self.size))
+            first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
+            above = weights[price > first].sum()
+            if above < self.size and above + weights[(price <= first) & (price >= last)].sum() >= self.size:
+                low, high = last, first
+        inside = (price >= low) & (price <= high)
+        values, of = price[inside], weights[inside]
+        order = np.argsort(-values, kind="stable")
+        spent = np.cumsum(of[order]) + weights[price > high].sum()
+        at = min(int(np.searchsorted(spent, self.size * (1 - 1e-15))), len(order) - 1)
+        return float(values[order[at]])
 
     def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
         """(N,) bool: the documents of greatest p within the budget and the limits; ties go to the greater price, then
@@ -216,29 +236,6 @@ def top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
         selected[taken] = True
         left -= weights[taken].sum()
         rest = rest[len(taken) :]
-
-
-def _weighted_cut(price: np.ndarray, weights: np.ndarray, size: float) -> float:
-    """The price at which documents taken by falling price have spent the budget. Sorts only the prices near it.
-
-    In NumPy, on one core: PyTorch's cores wait for one another longer than such short arrays take.
-    """
-    low, high = price.min(), price.max()
-    if len(price) > 4096:
-        thin, of = price[:: len(price) // 2048], weights[:: len(price) // 2048]
-        order = np.argsort(-thin, kind="stable")
-        spent = np.cumsum(of[order]) * (weights.sum() / of.sum())
-        at = int(np.searchsorted(spent, size))
-        first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
-        above = weights[price > first].sum()
-        if above < size and above + weights[(price <= first) & (price >= last)].sum() >= size:
-            low, high = last, first
-    inside = (price >= low) & (price <= high)
-    values, of = price[inside], weights[inside]
-    order = np.argsort(-values, kind="stable")
-    spent = np.cumsum(of[order]) + weights[price > high].sum()
-    at = min(int(np.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
-    return float(values[order[at]])
 
 
 # -- from an order of preference to a mask within the limits

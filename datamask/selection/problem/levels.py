@@ -153,11 +153,6 @@ class Levels:
         capped, floored = self.limits.ceiling < most - slack, self.limits.floor > slack
         return capped, floored, capped & floored & (self.limits.ceiling - self.limits.floor <= 1e-10 * self.size)
 
-    @cached_property
-    def dense(self) -> np.ndarray:
-        """[1 A]ᵀ: (1 + R, N), of a small pool."""
-        return np.concatenate([np.ones((1, len(self.weights))), self.limits.rows.toarray()])
-
     def programme(self, price: torch.Tensor, unspent: float) -> tuple[torch.Tensor, float, np.ndarray]:
         """Solves max Σ w·price·s within the budget and the limits as a linear programme (HiGHS), in a small pool.
 
@@ -165,7 +160,7 @@ class Levels:
 
         :raises InputError: not even a fractional selection is within the limits.
         """
-        rows = self.dense * self.weights.numpy()
+        rows = np.concatenate([np.ones((1, len(self.weights))), self.limits.rows.toarray()]) * self.weights.numpy()
         ends = np.concatenate([[self.size], self.limits.ceiling, [unspent - self.size], -self.limits.floor])
         kept = np.abs(ends) < 1e90
         both = np.concatenate([rows, -rows])[kept]
