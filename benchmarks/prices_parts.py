@@ -29,7 +29,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("calibration", calibration, "diversity_span"),
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
-    ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
+    ("rounds of comparing (calibration's too)", greedy_search.Search, "rounds"),
     ("following to a mask (calibration's too)", greedy_search, "sharpen"),
 ]
 
