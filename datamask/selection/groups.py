@@ -386,7 +386,7 @@ class GroupDriver(Iteration[ShardedSelection]):
         dual: (R,) the limits' dual prices. Any give a bound; at this level of the budget's it is the least for these.
         """
         above = prices
-        if self.limits.whole:
+        if self.limits:
             pairs = zip(self.groups, prices, strict=True)
             files = self.hand_each(f"above-{name}", above=(price - self.charge(group, dual) for group, price in pairs))
             above = self.column(files, "above")
@@ -394,11 +394,11 @@ class GroupDriver(Iteration[ShardedSelection]):
         cut = self._cut(Each(lambda: ((descending(price), weights) for price, weights in weighed)))
         level = value_of(cut.key)
         over = math.fsum(float(weights @ (price - level).clip(min=0)) for price, weights in weighed)
-        return Priced(prices, above, level, dual, over + self.limits.whole.held(level, dual))
+        return Priced(prices, above, level, dual, over + self.limits.held(level, dual))
 
     def charge(self, group: Group, dual: np.ndarray) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
-        return self.limits.of(*self.known(group)).charge(dual) if self.limits.whole else np.zeros(len(group.shard))
+        return self.limits.of(*self.known(group)).charge(dual)
 
     # ------------------------------------------------------------ what was found
 

@@ -141,8 +141,8 @@ class Rounds(groups.GroupDriver):
         """:raises UndecidedTooFew: the fractional optimum is far below its bound, and not all were undecided."""
         if self.off > groups.UNSOLVED and len(self.p) < self.count:
             raise groups.UndecidedTooFew(
-                f"{len(self.p):,} undecided documents of {self.count:,} at a time: after {self.done} solves the optimum "
-                f"may lie {self.off:.0%} of the objective's span higher; solve the corpus as one problem"
+                f"{len(self.p):,} undecided documents of {self.count:,} at a time: after {self.done} solves the "
+                f"optimum may lie {self.off:.0%} of the objective's span higher; solve the corpus as one problem"
             )
 
     def postprocess(self) -> groups.ShardedSelection:
@@ -208,7 +208,7 @@ class Rounds(groups.GroupDriver):
 
         moved = brentq(over, lowest, -lowest) if over(lowest) > 0 else lowest  # sums of all documents are rounded
         level = priced.level + width * moved
-        most = worth = self.limits.whole.held(level, priced.dual)
+        most = worth = self.limits.held(level, priced.dual)
         fixed, nothing = [], np.zeros(0, np.int64)
         for group, above in zip(self.groups, priced.above, strict=True):
             off, weights = above - level, self.state.weights(group)
@@ -234,7 +234,7 @@ class Rounds(groups.GroupDriver):
 
     def _dual(self, prices: groups.Arrays) -> np.ndarray:
         """(R,) the limits' dual prices, from the documents with the least hashes."""
-        if not self.limits.whole:
+        if not self.limits:
             return np.zeros(0)
         if self.answers is None:
             self.pricing = self.sample(LIMITED, self.ones)

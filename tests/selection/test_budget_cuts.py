@@ -117,11 +117,11 @@ def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):
     spent = [ends.of(tokens[part], ends.codes({"domain": domain[part]})).spent(chosen[part]) for part in parts]
     together, alone = reduce(add, spent), whole.spent(chosen)
     assert together.weight == alone.weight and (together.sums == alone.sums).all()
-    assert ends.whole.unspent == whole.unspent and whole.broken(together) == whole.violations(chosen)
-    assert (ends.whole.low == whole.low).all() and (ends.whole.high == whole.high).all()
-    assert ends.whole.names == whole.names
+    assert ends.unspent == whole.unspent and whole.broken(together) == whole.violations(chosen)
+    assert (ends.low == whole.low).all() and (ends.high == whole.high).all()
+    assert ends.names == whole.names
     if whole:
         multipliers = generator.standard_normal(len(whole.names))
         charge = ends.of(tokens, ends.codes({"domain": domain})).charge(multipliers)
         assert np.allclose(charge, whole.charge(multipliers), rtol=1e-12)
-        assert ends.whole.held(0.3, multipliers) == pytest.approx(whole.held(0.3, multipliers))
+        assert ends.held(0.3, multipliers) == pytest.approx(whole.held(0.3, multipliers))

@@ -15,7 +15,7 @@ A selection that misses any of these is never a result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -69,6 +69,8 @@ class Limits:
     scale: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,) mean coefficient per unit of the budget
     kinds: tuple[LimitKind, ...] = ()
     slack: float | None = None  # `unspent`, where it is given: that of the whole problem of which this is a part
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # those with quotas, and their values, sorted
+    in_tokens: bool = False  # whether the budget counts tokens, which `of` reads
 
     def __bool__(self) -> bool:
         return bool(self.names)
@@ -101,6 +103,23 @@ class Limits:
         for codes, coefficients in self.kinds:
             sums += np.bincount(codes, coefficients * taken, minlength=len(sums))
         return Spent(float((self.weights * taken).sum()), sums)
+
+    def codes(self, groups: Mapping[str, Any]) -> list[np.ndarray]:
+        """(n,) int64 for each column with quotas: the numbers of the limits of which documents are part."""
+        found, first = [], 0
+        for column, names in self.columns:
+            found.append(first + np.searchsorted(np.array(names), _named(groups[column])))
+            first += len(names)
+        return found
+
+    def of(self, tokens: np.ndarray, codes: Iterable[np.ndarray]) -> Limits:
+        """The same limits on documents of these lengths (n,) and codes."""
+        tokens, ones = np.asarray(tokens, dtype=np.float64), np.ones(len(tokens))
+        weights, others = (tokens, ones) if self.in_tokens else (ones, tokens)
+        kinds = [LimitKind(own, weights) for own in codes]
+        if LENGTH in self.names:
+            kinds.append(LimitKind(np.full(len(tokens), len(self.names) - 1), others))
+        return replace(self, weights=weights, kinds=tuple(kinds))
 
     def less(self, spent: Spent) -> Limits:
         """What is left of these limits when other documents have spent this."""
@@ -238,34 +257,8 @@ class Census:
     groups: Mapping[str, Mapping[str, float]]  # column -> value -> what its documents weigh together
 
 
-@dataclass(frozen=True, eq=False)
-class LimitBounds:
-    """The limits of a pool without its documents: of any of these, `of` makes the `Limits`."""
-
-    whole: Limits  # of no documents
-    in_tokens: bool  # whether the budget counts tokens
-    columns: Sequence[tuple[str, tuple[str, ...]]]  # limited columns, and their values, sorted
-
-    def codes(self, groups: Mapping[str, Any]) -> list[np.ndarray]:
-        """(n,) int64 for each limited column: the numbers of the limits of which documents are part."""
-        found, first = [], 0
-        for column, names in self.columns:
-            found.append(first + np.searchsorted(np.array(names), _named(groups[column])))
-            first += len(names)
-        return found
-
-    def of(self, tokens: np.ndarray, codes: Iterable[np.ndarray]) -> Limits:
-        """The pool's limits, on documents of these lengths (n,) and codes."""
-        tokens, ones = np.asarray(tokens, dtype=np.float64), np.ones(len(tokens))
-        weights, others = (tokens, ones) if self.in_tokens else (ones, tokens)
-        kinds = [LimitKind(own, weights) for own in codes]
-        if LENGTH in self.whole.names:
-            kinds.append(LimitKind(np.full(len(tokens), len(self.whole.names) - 1), others))
-        return replace(self.whole, weights=weights, kinds=tuple(kinds))
-
-
-def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBounds:
-    """The limits of these settings on a pool of which this is the census.
+def make_ends(settings: ResolvedSelect, size: float, census: Census) -> Limits:
+    """The limits of these settings on a pool of which this is the census, without its documents: see `Limits.of`.
 
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
     """
@@ -278,7 +271,7 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBou
     repeated = 0.0 if counted else max(most_unspent(weights, size, counts * repeat), TOLERANCE * size)
     names, scale = [], []
     ends: list[tuple[np.ndarray, np.ndarray]] = []
-    columns = [(quota.column, tuple(sorted(census.groups[quota.column]))) for quota in settings.quotas]
+    columns = tuple((quota.column, tuple(sorted(census.groups[quota.column]))) for quota in settings.quotas)
     for quota, (column, values) in zip(settings.quotas, columns, strict=True):
         ends.append(_quota_ends(quota, size, census.groups, in_tokens, counted, repeated, repeat))
         names += [f"{column} = {name!r}" for name in values]
@@ -299,8 +292,8 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBou
         weight = census.counts * (census.tokens if in_tokens else 1.0)
         _check_length(low, high, per_weight, repeat * weight, size, counted)
     lows, highs = (np.concatenate([NOTHING, *(each[side] for each in ends)]) for side in (0, 1))
-    whole_limits = Limits(NOTHING, size, tuple(names), lows, highs, np.array(scale), slack=unspent)
-    return LimitBounds(whole_limits, in_tokens, columns)
+    made = Limits(NOTHING, size, tuple(names), lows, highs, np.array(scale), slack=unspent)
+    return replace(made, columns=columns, in_tokens=in_tokens)
 
 
 def make_limits(
