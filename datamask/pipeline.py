@@ -143,7 +143,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=15,
+            version=16,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,

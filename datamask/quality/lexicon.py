@@ -1,8 +1,7 @@
 """Words that stand together in a site's menus, and in advertisements, and words of its notices: lists by language.
 
-One word of a menu or an advertisement says nothing: a sentence may hold any of them. What is counted is where several
-stand side by side, see `measures.py`. A word of a script without spaces is one letter, so there the lists hold pairs of
-letters.
+One of these words says nothing: a sentence may hold any of them. What is counted is where several stand side by side,
+see `measures.py`. A word of a script without spaces is one letter, so there the lists hold pairs of letters.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
-from datamask.quality.batch_words import BatchWords
+from datamask.quality.batch_words import REACH, BatchWords
 from datamask.quality.code_points import mix_hash
 from datamask.quality.word_counts import PAIR
 from datamask.quality.word_tables import SINGLE
@@ -23,10 +22,21 @@ from datamask.quality.word_tables import SINGLE
 LISTS = {"menus": 1, "notices": 2, "adverts": 4}  # bits of a word that is of several
 
 
-def find_listed(words: BatchWords) -> np.ndarray:
-    """(tokens,) uint8: the LISTS that each token is of."""
-    found = np.zeros(len(words.start), np.uint8)
-    look_up_lists(*lists_by_hash(), words.first, words.hashes, words.kinds, found)
+def find_listed(words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens,) uint8: the LISTS that each token is of; (tokens,) int64: a number of the word or pair that it is."""
+    found, entry = np.zeros(len(words.start), np.uint8), np.zeros(len(words.start), np.int64)
+    look_up_lists(*lists_by_hash(), words.first, words.hashes, words.kinds, (found, entry))
+    return found, entry
+
+
+def beside_others(words: BatchWords, which: np.ndarray, entry: np.ndarray) -> np.ndarray:
+    """(tokens,) bool: which of these are at most REACH away from the one before or after, and that is another word.
+
+    :param which: (tokens,) bool. :param entry: of `find_listed`.
+    """
+    places, found = np.flatnonzero(which), np.zeros(len(which), bool)
+    near = (np.diff(places) <= REACH) & (np.diff(words.document[places]) == 0) & (np.diff(entry[places]) != 0)
+    found[places[1:][near]] = found[places[:-1][near]] = True
     return found
 
 
@@ -50,13 +60,19 @@ def lists_by_hash() -> tuple[np.ndarray, np.ndarray]:
 
 
 @compiled
-def look_up_lists(table, lists, first, hashes, kinds, found):  # type: ignore[no-untyped-def]
-    """Adds to found (tokens,), zeros, what `find_listed` returns. table, lists: of `lists_by_hash`."""
+def look_up_lists(table, lists, first, hashes, kinds, listed):  # type: ignore[no-untyped-def]
+    """Adds to `listed`, two (tokens,) of zeros, what `find_listed` returns. table, lists: of `lists_by_hash`."""
+    found, entry = listed
     for document in range(len(first) - 1):
         last = first[document + 1] - 1
         for at in range(first[document], last + 1):
-            found[at] |= lists[slot_of(table, lists, hashes[at])]
+            slot = slot_of(table, lists, hashes[at])
+            if lists[slot]:
+                found[at] |= lists[slot]
+                entry[at] = slot
             if kinds[at] & SINGLE and at < last:
-                both = lists[slot_of(table, lists, mix_hash(hashes[at] * PAIR + hashes[at + 1]))]
-                found[at] |= both
-                found[at + 1] |= both
+                slot = slot_of(table, lists, mix_hash(hashes[at] * PAIR + hashes[at + 1]))
+                if lists[slot]:
+                    for place in (at, at + 1):
+                        found[place] |= lists[slot]
+                        entry[place] = slot

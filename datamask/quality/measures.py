@@ -15,12 +15,12 @@ from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
-from datamask.quality.lexicon import LISTS, find_listed
+from datamask.quality.lexicon import LISTS, beside_others, find_listed
 from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 24  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 25  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -33,7 +33,7 @@ MEASURES = (
     "bars",  # separators, arrows, stars, pictures a word
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
     "adverts",  # share of words that hardly stand together but in spam: drugs, bets, fakes, sex
-    "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
+    "notices",  # share of words of a site's notices and forms, in no prose or beside others: cookies, rights reserved
     # share of words that a text says once and the pool neither knows nor spells so: terms come again, misprints differ
     "unknown",
     "prose",  # share of words among function words and few capitals, of those in no figures
@@ -92,7 +92,8 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     unsaid, is_code = np.array([not name for name in given], dtype=bool), group == pool.languages.languages
     found["order"][unsaid & is_code] = np.nan
     found["unknown"][is_code] = np.nan
-    found["numbered"][is_code] = found["menus"][is_code] = 0.0  # `list`, `search`, `next` are names there
+    for name in ("numbered", "menus", "notices"):  # `list`, `search`, `password` are names there
+        found[name][is_code] = 0.0
     glued = share(words.count(~words.parted), np.diff(words.first))
     found["glued"] = np.where(is_code, glued, 0.0)
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
@@ -201,9 +202,12 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     unknown = single_words(words, unknown[pool.spellings.strange(words, unknown, half, group)])
     known *= (words.kinds & DIGIT == 0) & (words.meanings != BAR)  # what stands in a table follows no words
     follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
-    listed = find_listed(words)
-    adverts = listed & LISTS["adverts"] != 0  # one alone is what a text is about
-    reads, menus, numbered = kinds_of_passages(words, group, pool.languages, listed & LISTS["menus"] != 0)
+    listed, entry = find_listed(words)
+    of_menus, notices, adverts = (listed & LISTS[name] != 0 for name in ("menus", "notices", "adverts"))
+    reads, menus, numbered = kinds_of_passages(words, group, pool.languages, of_menus)
+    # one word, however often, is what a text is about; but a notice in no prose is none of it
+    adverts = beside_others(words, adverts, entry)
+    notices &= ~reads | beside_others(words, of_menus | notices, entry)
     spoken = numbered & (words.kinds & DIGIT == 0)
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
@@ -212,8 +216,8 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
         "menus": share(words.count(menus), number),
         "numbered": share(words.count(numbered), number),
         "numbered_order": _near_less_far(words, pool, group, half, known, np.ones_like(spoken), spoken),
-        "notices": share(words.count(listed & LISTS["notices"] != 0), number),
-        "adverts": share(words.count(adverts & (words.near(adverts) > 1)), number),
+        "notices": share(words.count(notices), number),
+        "adverts": share(words.count(adverts), number),
     }
 
 

@@ -436,7 +436,7 @@ def test_menus_notices_and_advertisements_are_told_by_their_words(model: pool.Po
     for kind, text in (("adverts", offer), ("notices", notice)):
         assert measured(model, text)[kind] > 0.1 > 0.05 > measured(model, PROSE)[kind]
     assert measured(model, "首页 登录 注册 搜索 联系 我们")["menus"] > 0.5
-    for said in ("Facebook said that Twitter was down", "The price of bitcoin fell again"):
+    for said in ("Facebook said that Twitter was down", "The price of bitcoin fell again as bitcoin was sold"):
         assert measured(model, said)["notices"] == measured(model, said)["adverts"] == 0
     shares = [measured(model, text)["menus"] for text in (f"{PROSE} {menu}\n{PROSE}", f"{PROSE}\n{menu} {PROSE}")]
     assert shares[0] == shares[1] > 0.05
@@ -448,6 +448,14 @@ def test_words_of_menus_in_prose_are_no_menu(model: pool.PoolModel) -> None:
     sentence = " ".join(f"{word} ke lo" for word in words) + "."
     assert measured(model, grammar(0, random.Random(1), 6) + " " + sentence)["menus"] == 0
     assert measured(model, grammar(0, random.Random(1), 6) + " " + " ".join(words * 5))["menus"] > 0
+
+
+def test_a_word_of_notices_in_prose_is_what_the_text_is_about(model: pool.PoolModel) -> None:
+    said = grammar(0, random.Random(1), 6)
+    one, twice = (f"{said} ke cookies ke lo ke {word} ke lo." for word in ("lo", "cookies"))
+    assert measured(model, one)["notices"] == measured(model, twice)["notices"] == 0
+    assert measured(model, f"{said} ke cookies ke lo ke password ke lo.")["notices"] > 0
+    assert measured(model, "cookies " * 30)["notices"] == 1
 
 
 # ---------------------------------------------------------------- code

@@ -251,8 +251,8 @@ def test_usual_words(tokens: Tokens) -> None:
 
 
 def test_a_pair_of_letters_is_of_a_list_within_one_document_alone() -> None:
-    assert find_listed(BatchWords(["导航"])).tolist() == [1, 1]
-    assert find_listed(BatchWords(["导", "航", "导 航"])).tolist() == [0, 0, 1, 1]
+    assert find_listed(BatchWords(["导航"]))[0].tolist() == [1, 1]
+    assert find_listed(BatchWords(["导", "航", "导 航"]))[0].tolist() == [0, 0, 1, 1]
 
 
 def test_lifts() -> None:
