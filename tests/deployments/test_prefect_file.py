@@ -1,6 +1,8 @@
 """deployments/prefect.yaml: what `make server` puts on a server does nothing on its own until told with what."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,23 @@ def test_a_refresh_without_input_and_release_says_what_to_set(prefect_server, tm
 
     with pytest.raises(ConfigError, match="for the deployment refresh/refresh-nightly its parameter `input`"):
         refresh(output=str(tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_the_first_deployment_says_where_workers_find_the_repository(prefect_server, tmp_path):
+    from prefect.settings import get_current_settings
+    from prefect.variables import Variable
+
+    [build] = YAML(typ="safe").load(FILE.read_text())["build"]
+    script = build["prefect.deployments.steps.run_shell_script"]["script"]
+    own = str(Path(sys.executable).parent)  # where the command `prefect` lies
+    environment = {**get_current_settings().to_environment_variables(exclude_unset=True), **os.environ}
+    environment |= {"PATH": f"{own}:{os.environ['PATH']}"}
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        subprocess.run(script, shell=True, cwd=tmp_path / name, env=environment, check=True)
+        assert Variable.get("datamask_home") == str(tmp_path / "first")
+    Variable.unset("datamask_home")
 
 
 @pytest.fixture
