@@ -22,7 +22,7 @@ from datamask.certificate_words import describe, points
 from datamask.config import Select, resolve
 from datamask.errors import StorageError
 from datamask.report import charts
-from datamask.report.findings import OURS, POOL, TOP, Findings
+from datamask.report.findings import ARMS, Findings
 from datamask.report.formatting import WARNINGS, Table, count, look_command, number, percent, short
 from datamask.report.sections import Figure, PageSection, make_sections, table
 from datamask.surroundings import cache_folder
@@ -160,8 +160,7 @@ def lead(f: Findings) -> str:
 
 def head_figures(f: Findings) -> list[dict[str, str]]:
     """The figures at the head of the page: label, value and note of each."""
-    top, ours = f.arm(TOP), f.arm(OURS)
-    pool = f.arm(POOL)
+    pool, random, top, ours = map(f.arm, ARMS)
     found = [
         ("Selected", count(f.total("selected")), f"of {count(f.total())} documents read"),
         ("Tokens", short(f.total("selected", unit="tokens")), f"of {short(f.total(unit='tokens'))}"),
@@ -175,7 +174,11 @@ def head_figures(f: Findings) -> list[dict[str, str]]:
     if f.embedded:
         found[3:3] = [
             ("Vendi score", number(ours["vendi"], 0), f"top-quality {number(top['vendi'], 0)}"),
-            ("Near-duplicates", percent(ours["near_duplicates"]), f"pool {percent(pool['near_duplicates'])}"),
+            (
+                "Near-duplicates",
+                percent(ours["near_duplicates"]),
+                f"random {percent(random['near_duplicates'])}, top-quality {percent(top['near_duplicates'])}",
+            ),
         ]
     if f.certificate.get("objective") is not None:
         bound = f.certificate.get("upper_bound")
