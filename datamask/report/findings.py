@@ -200,7 +200,8 @@ def find_findings(
         beside_pool = {POOL: np.arange(len(sample)), TOP: arms[TOP], OURS: arms[OURS]}
         duplicates = examples.describe_groups(fallen, documents) | examples.count_copies(all_files)
         warnings += [*losses.junk_warnings(signals), *losses.pair_warnings(duplicates)]
-        warnings = losses.in_order([*warnings, *losses.vector_warnings(table[0], config.encoder.model)])
+        warnings += losses.vector_warnings(table[0], config.encoder.model)
+        warnings = losses.told_once(losses.in_order(warnings))
         tell_share(0.5)
         found = Findings(
             name=config.release.name,
@@ -243,7 +244,7 @@ def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]
         tables[column] = losses.outcome_table(groups)
         warnings += losses.loss_warnings(column, groups, settings)
         warnings += losses.selection_warnings(column, groups)
-    return tables, losses.told_once(warnings)
+    return tables, warnings
 
 
 # ---------------------------------------------------------------- arms

@@ -353,10 +353,11 @@ def told_once(warnings: Rows) -> Rows:
     kept: dict[object, dict[str, Any]] = {}
     for number, warning in enumerate(warnings):
         numbers = tuple((group["documents"], group["lost"]) for group in warning["groups"])
-        first = kept.setdefault((warning["kind"], warning["cause"], numbers or number), warning)
-        if first is not warning:
+        key = warning["kind"], warning["cause"], numbers or number
+        if first := kept.get(key):
             values = some([group["value"] for group in warning["groups"]], NAMED)
-            first["text"] += f" By {warning['column']} it is {values}."
+            warning = first | {"text": f"{first['text']} By {warning['column']} it is {values}."}
+        kept[key] = warning
     return [*kept.values()]
 
 
