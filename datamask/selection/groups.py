@@ -37,7 +37,7 @@ HIGH = np.uint64(1 << 63)
 Made = TypeVar("Made")
 
 
-class Each(Generic[Made]):
+class PerGroup(Generic[Made]):
     """What is read or made of one group after the other, anew each time one goes through it."""
 
     def __init__(self, made: Callable[[], Iterable[Made]]) -> None:
@@ -47,8 +47,8 @@ class Each(Generic[Made]):
         return iter(self.made())
 
 
-Arrays = Each[np.ndarray] | list[np.ndarray]  # one of each group
-Blocks = Each[tuple[np.ndarray, np.ndarray]]  # of each group two, (n,)
+Arrays = PerGroup[np.ndarray] | list[np.ndarray]  # one of each group
+Blocks = PerGroup[tuple[np.ndarray, np.ndarray]]  # of each group two, (n,)
 
 
 class ShardedSelection(NamedTuple):
@@ -348,7 +348,7 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def column(self, found: Sequence[Handed], name: str) -> Arrays:
         """This array of each group."""
-        each = Each(lambda: (own.read(name)[0] for own in found))
+        each = PerGroup(lambda: (own.read(name)[0] for own in found))
         return each if self.count > HELD else list(each)
 
     def known(self, group: Group) -> tuple[np.ndarray, np.ndarray]:
@@ -367,8 +367,8 @@ class GroupDriver(Iteration[ShardedSelection]):
 
     def quality_span(self) -> tuple[float, float]:
         """`calibration.quality_span` of the corpus."""
-        each = Each(lambda: ((quality_of(group.shard)[:, 0], self.state.weights(group)) for group in self.groups))
-        cut = self._cut(Each(lambda: ((descending(quality), weights) for quality, weights in each)))
+        each = PerGroup(lambda: ((quality_of(group.shard)[:, 0], self.state.weights(group)) for group in self.groups))
+        cut = self._cut(PerGroup(lambda: ((descending(quality), weights) for quality, weights in each)))
         last = value_of(cut.key)
         best = math.fsum(float(weights[quality > last] @ quality[quality > last]) for quality, weights in each)
         mean = math.fsum(float(weights @ quality) for quality, weights in each) / self.total
@@ -390,8 +390,8 @@ class GroupDriver(Iteration[ShardedSelection]):
             pairs = zip(self.groups, prices, strict=True)
             files = self.hand_each(f"above-{name}", above=(price - self.charge(group, dual) for group, price in pairs))
             above = self.column(files, "above")
-        weighed = Each(lambda: zip(above, map(self.state.weights, self.groups), strict=True))
-        cut = self._cut(Each(lambda: ((descending(price), weights) for price, weights in weighed)))
+        weighed = PerGroup(lambda: zip(above, map(self.state.weights, self.groups), strict=True))
+        cut = self._cut(PerGroup(lambda: ((descending(price), weights) for price, weights in weighed)))
         level = value_of(cut.key)
         over = math.fsum(float(weights @ (price - level).clip(min=0)) for price, weights in weighed)
         return Priced(prices, above, level, dual, over + self.limits.held(level, dual))
@@ -415,7 +415,7 @@ class GroupDriver(Iteration[ShardedSelection]):
     @property
     def ones(self) -> Arrays:
         """(n,) ones of each group."""
-        return Each(lambda: (np.ones(count, np.int64) for count in self.rows))
+        return PerGroup(lambda: (np.ones(count, np.int64) for count in self.rows))
 
     def finish(
         self,

@@ -163,6 +163,7 @@ def measure_selection(state: MomentState, group: groups.Group) -> dict[str, np.n
 class MomentRounds(Rounds):
     """The driver of metrics whose state is a moment. room: bytes of the undecided documents' float16 features."""
 
+    room_words = "{:,} documents"
     descended = False  # a pass costs as much as a step of the solve, whose solution the sample's may be near
 
     def init(self) -> None:

@@ -87,6 +87,7 @@ class Rounds(groups.GroupDriver):
     own: Limits  # the corpus's, on these
     hashes: groups.Arrays  # (n,) uint64 of each group's documents, by which samples are drawn
     answers: Feasible | None = None  # of the documents that the limits' prices are learned on
+    room_words: str  # a room in words, with a place for its number
 
     @abstractmethod
     def finished(self, chosen: groups.Arrays, probability: groups.Arrays, state: np.ndarray) -> groups.ShardedSelection:
@@ -141,8 +142,10 @@ class Rounds(groups.GroupDriver):
         """:raises UndecidedTooFew: the fractional optimum is far below its bound, and not all were undecided."""
         if self.off > groups.UNSOLVED and len(self.p) < self.count:
             raise groups.UndecidedTooFew(
-                f"{len(self.p):,} undecided documents of {self.count:,} at a time: after {self.done} solves the "
-                f"optimum may lie {self.off:.0%} of the objective's span higher; solve the corpus as one problem"
+                f"{self.settings.metric} by groups: room={self.room_words.format(self.room)} holds {len(self.p):,} "
+                f"undecided documents of {self.count:,} at a time, too few: after {self.done} solves the optimum may "
+                f"lie {self.off:.0%} of the objective's span higher. Pass a greater room, or solve the corpus as one "
+                "problem"
             )
 
     def postprocess(self) -> groups.ShardedSelection:
@@ -248,7 +251,7 @@ class Rounds(groups.GroupDriver):
 
     def sample(self, room: int, lengths: groups.Arrays) -> list[np.ndarray]:
         """A sample: the documents with the least hashes, as many as there is room for. Their places in each group."""
-        each = groups.Each(lambda: zip(self.hashes, lengths, strict=True))
+        each = groups.PerGroup(lambda: zip(self.hashes, lengths, strict=True))
         filling = groups.Filling(each, room)
         return [np.flatnonzero(filling.take(*own)) for own in each]
 
@@ -275,7 +278,7 @@ class Rounds(groups.GroupDriver):
         ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
         below = min(ends[1], room - min(ends[0], room // 2))
         rooms = {True: room - below, False: below}
-        fillings = {over: groups.Filling(groups.Each(partial(side, over)), room) for over, room in rooms.items()}
+        fillings = {over: groups.Filling(groups.PerGroup(partial(side, over)), room) for over, room in rooms.items()}
         index, fixed, spent = [], [], []
         for group, price, length in zip(self.groups, above, lengths, strict=True):
             off = price - level
@@ -305,7 +308,7 @@ class Rounds(groups.GroupDriver):
         linear = groups.picked((self.state.linear(group) for group in self.groups), near.at)
         return groups.Undecided(self.take(name, near.fixed), linear, left, start)
 
-    def of_groups(self, values: np.ndarray) -> groups.Each[np.ndarray]:
+    def of_groups(self, values: np.ndarray) -> groups.PerGroup[np.ndarray]:
         """(n,) of each group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
 
         def each() -> Iterator[np.ndarray]:
@@ -315,7 +318,7 @@ class Rounds(groups.GroupDriver):
                 found[at] = values[start : (start := start + len(at))]
                 yield found
 
-        return groups.Each(each)
+        return groups.PerGroup(each)
 
     def first_p(self, near: groups.Nearest) -> np.ndarray:
         """(m,) the first p of these documents: the last optimum, or at first which are above the cut."""

@@ -10,7 +10,7 @@ import pytest
 
 from datamask.config import Quota, Select, resolve
 from datamask.selection import groups
-from datamask.selection.groups import Each, Filling, ascending, descending, find_cut, value_of
+from datamask.selection.groups import Filling, PerGroup, ascending, descending, find_cut, value_of
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
 from datamask.selection.problem.pool import budget_of
 
@@ -42,6 +42,7 @@ def test_keys_are_in_the_order_of_the_numbers():
     assert (np.argsort(keys, kind="stable") == np.argsort(AWKWARD, kind="stable")).all()
     assert keys[0] == keys[1]
     assert (descending(AWKWARD)[np.argsort(AWKWARD)][:-1] >= descending(AWKWARD)[np.argsort(AWKWARD)][1:]).all()
+    assert [value_of(~key) for key in keys] == AWKWARD.tolist()
     assert [value_of(key) for key in descending(AWKWARD)] == AWKWARD.tolist()
 
 
@@ -58,11 +59,11 @@ def test_the_cut_is_where_a_sort_has_spent_the_budget(seed):
     order = np.argsort(-values, kind="stable")
     spent = np.cumsum(weights[order])
     for budget in [1.0, *generator.uniform(1, spent[-1], 5), spent[-1]]:
-        cut = find_cut(Each(blocks), budget)
+        cut = find_cut(PerGroup(blocks), budget)
         place = int(np.searchsorted(spent, budget))
         assert cut is not None and value_of(cut.key) == values[order[place]]
         assert cut.before == weights[values > values[order[place]]].sum()
-    assert find_cut(Each(blocks), spent[-1] + 1) is None
+    assert find_cut(PerGroup(blocks), spent[-1] + 1) is None
 
 
 @pytest.mark.usefixtures("sorted_at_most")
@@ -80,7 +81,7 @@ def test_a_filling_is_the_front_of_a_stable_sort(seed):
     for room in [0, 1, *generator.integers(0, spent[-1], 5).tolist(), int(spent[-1]), int(spent[-1]) + 5]:
         expected = np.zeros(500, bool)
         expected[order[: int(np.searchsorted(spent, room, side="right"))]] = True
-        filling = Filling(Each(blocks), room)
+        filling = Filling(PerGroup(blocks), room)
         assert (np.concatenate([filling.take(*block) for block in blocks()]) == expected).all()
 
 

@@ -197,6 +197,7 @@ class CoverRounds(Rounds):
     """
 
     joint: SummedCoverage  # without rows
+    room_words = f"{{:,}} numbers of rows ({FEW:,} documents' by default)"
 
     def init(self) -> None:
         """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
@@ -253,7 +254,7 @@ class CoverRounds(Rounds):
     def learn(self, room: int) -> None:
         """Calibrates the terms on a sample and joins them to the objective. room: numbers in the sample's rows."""
         settings = self.settings
-        lengths = groups.Each(lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths))
+        lengths = groups.PerGroup(lambda: (np.maximum(length, room // SAMPLED) for length in self.lengths))
         sample = self.sample(room, lengths)
         if sum(map(len, sample)) < 2:
             sample = self.sample(2, self.ones)
