@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from datamask.config import Config
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 
 def same_arithmetic(torch: bool = True) -> None:
@@ -26,23 +32,35 @@ def same_arithmetic(torch: bool = True) -> None:
         _one_blas_thread()
         _LIMITED.blas = True
     if torch and not getattr(_LIMITED, "all", False):
-        from threadpoolctl import threadpool_limits
         from torch import set_num_threads
 
         cores = os.cpu_count() or 1
         os.environ["OMP_NUM_THREADS"] = str(cores)  # for scikit-learn's pool, whenever it is loaded
         set_num_threads(cores)
-        threadpool_limits(cores, "openmp")
+        thread_pools().limit(limits=cores, user_api="openmp")
         _one_blas_thread()  # of theirs
         _LIMITED.all = True
 
 
 def _one_blas_thread() -> None:
-    from threadpoolctl import OpenBLASController, threadpool_limits
+    from threadpoolctl import OpenBLASController
 
     with _BLAS:
         OpenBLASController.clear_controlling_thread(force=True)
-        threadpool_limits(1, "blas")
+        thread_pools().limit(limits=1, user_api="blas")
+
+
+def thread_pools() -> ThreadpoolController:
+    """The thread pools of the libraries loaded so far. Each thread of each stage asks, and a search takes 7 ms: they
+    are searched again only when a module has been imported since."""
+    return _thread_pools(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _thread_pools(modules: int) -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def prepared_by_numpy(config: Config) -> bool:

@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from datamask import arithmetic
 from datamask.libraries import no_garbage
 from datamask.report import drawer, drawing
+from flows.warm import Server
 from tests.object_store import Store, clear_clients, running
 
 # how busy the machine is fails no test: neither one example's time, nor that of making it
@@ -34,18 +35,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
 
 
 @contextlib.contextmanager
-def drawn(draw=drawer.draw_picture, process=drawing._PROCESS) -> Iterator[None]:
-    """Reports have their pictures drawn by `process`, and by `draw` where that fails."""
+def drawn(draw=drawer.draw_picture, place=drawer.place_documents, process=drawing._PROCESS) -> Iterator[None]:
+    """Reports have their pictures drawn and their maps laid out by `process`, and by these where that fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawer, "draw_picture", draw)
+        patch.setattr(drawer, "place_documents", place)
         patch.setattr(drawing, "_PROCESS", process)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def blank_pictures() -> Iterator[None]:
-    """A report's pictures are blank but where a test looks at them: they take a second."""
-    with drawn(lambda specification, options: b"\x89PNG", ("-c", "raise SystemExit(1)")):
+    """A report's pictures and map are blank but where a test looks at them: they take two seconds."""
+    with drawn(lambda specification, options: b"\x89PNG", lambda features, seed: features[:, :2], ("-ISc", "")):
         yield
 
 
@@ -58,11 +60,13 @@ def prefect_server(tmp_path_factory):
     os.environ["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"] = "1"
     for unused in ("ANALYTICS_ENABLED", "REGISTER_BLOCKS_ON_START", *(f"SERVICES_{name}_ENABLED" for name in SERVICES)):
         os.environ[f"PREFECT_SERVER_{unused}"] = "false"
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-    from prefect.testing.utilities import prefect_test_harness
+    server = Server()
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+    server.wait()
+    with temporary_settings({PREFECT_API_URL: server.url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
+    server.end()
 
 
 @pytest.hookimpl(trylast=True)
@@ -73,10 +77,9 @@ def pytest_runtest_teardown() -> None:
     """
     if THREADS and getattr(arithmetic._LIMITED, "all", False):
         import torch
-        from threadpoolctl import threadpool_limits
 
         torch.set_num_threads(int(THREADS))
-        threadpool_limits(int(THREADS), "openmp")
+        arithmetic.thread_pools().limit(limits=int(THREADS), user_api="openmp")
         os.environ["OMP_NUM_THREADS"] = THREADS
         arithmetic._LIMITED.all = False  # the next stage sets them again
 
