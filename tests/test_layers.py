@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from datamask.libraries import FIRST, REST
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -42,13 +44,6 @@ def test_what_shadows_them_is_named(folder):
     assert f"{folder / 'tasks.py'} is called tasks" in done.stderr and "rename it" in done.stderr
 
 
-def test_from_python_too(folder):
-    code = "import sys; sys.path.append(''); from flows.curate import curate; import tasks; print(tasks.__file__)"
-    (folder / "flows.py").unlink()
-    done = run(folder, "-c", code, PYTHONSAFEPATH="1", PYTHONPATH=str(ROOT))
-    assert done.stdout.strip() == str(ROOT / "tasks" / "__init__.py"), done.stderr
-
-
 def test_the_wheel_has_both(tmp_path):
     import tomllib
 
@@ -58,17 +53,51 @@ def test_the_wheel_has_both(tmp_path):
     assert {"flows", "tasks", "datamask.release"} <= set(find_packages(str(ROOT), include=include))
 
 
-def test_a_run_that_finds_everything_done_loads_nothing_that_only_a_new_report_needs(tmp_path):
-    code = """
+RARE = ("sklearn", "scipy.stats", "pandas", "altair")
+LOADED = f"""
 import sys
 from importlib import import_module
-from datamask.libraries import FIRST, REST
-for name in ("flows.curate", *FIRST, *REST, "datamask.report.report"):
+sys.path.append("")
+for name in sys.argv[1:]:
     import_module(name)
-assert not {"sklearn", "scipy.stats", "pandas", "altair"} & set(sys.modules)
+    print(name, *{{"numba", "torch", "prefect", "pyarrow", "datamask.study", *{RARE}}} & {{*sys.modules}})
+import tasks
+print(tasks.__file__)
 """
-    done = run(tmp_path, "-c", code, PYTHONPATH=str(ROOT))
-    assert not done.returncode, done.stderr
+PATHS = {  # what must not be loaded when these are, the light ones first
+    "datamask": ("numba", "torch", "prefect", "pyarrow", "datamask.study"),
+    "datamask.cli": ("numba", "torch", "prefect", "datamask.study"),
+    "datamask.checks": ("numba", "torch", "prefect", "sklearn", "datamask.study"),
+    "datamask.costs": ("numba", "torch", "prefect", "sklearn", "datamask.study"),
+    "flows.commands": ("numba", "torch", "prefect", "sklearn", "datamask.study"),
+    "datamask.release.commands": ("torch", "prefect", "sklearn", "datamask.study"),
+    "datamask.run": ("prefect", "datamask.study"),
+}
+WHOLE = ("flows.curate", *FIRST, *REST, "datamask.report.report")  # a run that finds everything done
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """Of a process that imports one after the other, beside a user's own tasks.py: what is loaded after each."""
+    folder = tmp_path_factory.mktemp("beside")
+    (folder / "tasks.py").write_text("raise SystemExit('the user own tasks.py ran')\n")
+    done = run(folder, "-c", LOADED, *PATHS, *WHOLE, PYTHONSAFEPATH="1", PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    *lines, home = done.stdout.splitlines()
+    return {name: {*found} for name, *found in map(str.split, reversed(lines))}, home  # where it is named first
+
+
+def test_from_python_too(loaded):
+    assert loaded[1] == str(ROOT / "tasks" / "__init__.py")
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_what_a_light_path_imports_loads_nothing_heavy(loaded, module):
+    assert not loaded[0][module] & {*PATHS[module]}
+
+
+def test_a_run_that_finds_everything_done_loads_nothing_that_only_a_new_report_needs(loaded):
+    assert "torch" in loaded[0][WHOLE[-1]] and not loaded[0][WHOLE[-1]] & {*RARE}
 
 
 # ---------------------------------------------------------------- what modules import, and how functions are called
@@ -81,12 +110,12 @@ COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality", "f
 @cache
 def modules() -> dict[str, ast.Module]:
     """Every module's syntax tree by its dotted name."""
-    found = {}
-    for top in ("datamask", "flows", "tasks"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            found[name] = ast.parse(path.read_text("utf8"))
-    return found
+    paths = [path for top in ("datamask", "flows", "tasks") for path in sorted((ROOT / top).rglob("*.py"))]
+    return {dotted(path): ast.parse(path.read_text("utf8")) for path in paths}
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imported(known, module, node, late=False):
@@ -99,7 +128,8 @@ def imported(known, module, node, late=False):
             names = [f"{child.module}.{name}" if f"{child.module}.{name}" in known else child.module for name in names]
         if ours := {name for name in names if name in known and name != module}:
             yield ours, late
-        yield from imported(known, module, child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # expressions import nothing
+            yield from imported(known, module, child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_no_module_imports_another_in_a_circle_and_few_import_late():
@@ -117,20 +147,3 @@ def test_no_function_takes_more_than_eight_parameters():
             if isinstance(node, ast.FunctionDef) and node.name not in COMMANDS:
                 count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
                 assert count <= WIDE, f"{name}.{node.name} takes {count}: group them in a named tuple or a dataclass"
-
-
-@pytest.mark.parametrize(
-    ("module", "absent"),
-    [
-        ("datamask", ("numba", "torch", "prefect", "pyarrow", "datamask.study")),
-        ("datamask.cli", ("numba", "torch", "prefect", "datamask.study")),
-        ("datamask.checks", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
-        ("datamask.run", ("prefect", "datamask.study")),
-        ("datamask.costs", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
-        ("datamask.release.commands", ("torch", "prefect", "sklearn", "datamask.study")),
-        ("flows.commands", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
-    ],
-)
-def test_what_a_light_path_imports_loads_nothing_heavy(tmp_path, module, absent):
-    done = run(tmp_path, "-c", f"import sys, {module}; print([name for name in {absent} if name in sys.modules])")
-    assert done.stdout.strip() == "[]", done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from datamask.config import Config
-from tests.test_layers import modules
+from tests.test_layers import dotted, modules
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for top in ("datamask", "flows", "tasks") for path in (ROOT / top).rglob("*.py"))
@@ -65,6 +65,7 @@ def classes() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def resolves(name: str) -> bool:
     """Whether a dotted name leads to a module of ours, what stands in it, or a member of a class or a setting."""
     parts = name.split(".")
@@ -115,11 +116,10 @@ def exported(module: str) -> set[str]:
 
 def words_of(path: Path) -> Iterator[tuple[int, str]]:
     """A module's docstrings and comments, with their lines."""
-    text = path.read_text()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(modules()[dotted(path)]):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
 
@@ -128,7 +128,7 @@ def own_words(path: Path) -> set[str]:
     """The identifiers of a module's code: a dotted name that begins with one speaks of a variable, or of a library."""
     return {
         word
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(modules()[dotted(path)])
         for word in (
             [node.id]
             if isinstance(node, ast.Name)
@@ -153,6 +153,7 @@ def test_names_in_docstrings_and_comments_exist(path: Path) -> None:
     assert not wrong
 
 
+@cache
 def ours(first: str) -> bool:
     return any(module.rsplit(".", 1)[-1] == first for module in modules())
 

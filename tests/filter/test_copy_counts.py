@@ -21,7 +21,7 @@ from tests.filter.test_stage import document, noisy
 SMALL = {
     "corpus": {"group_bytes": 0},
     "encoder": {"dimensions": 32, "vocabulary": 500, "fit_documents": 200},
-    "select": {"token_ratio": 0.5},
+    "select": {"token_ratio": 0.5, "coverage": {"search": 0.1}},
     "run": {"workers": 2},
 }
 

@@ -14,7 +14,7 @@ from datamask import cli
 from tests.conftest import drawn
 
 SMALL = ["corpus.group_bytes=0", "encoder.dimensions=32", "encoder.vocabulary=500", "encoder.fit_documents=200"]
-SMALL += ["select.select_ratio=0.2", "run.retry_delay=0.01", "run.workers=2"]
+SMALL += ["select.select_ratio=0.2", "select.coverage.search=0.1", "run.retry_delay=0.01", "run.workers=2"]
 TOPICS = {
     "sea": "ship wave harbour captain storm anchor sail tide island fish",
     "law": "court judge statute contract appeal clause verdict party rights evidence",

@@ -346,7 +346,8 @@ def test_a_rows_name_is_not_broken_where_columns_are_many() -> None:
 
 
 def test_documents_of_one_vector_lie_in_one_place() -> None:
-    assert not drawer.place_documents(np.full((40, 8), 8**-0.5, np.float32), 1).any()  # t-SNE dies of them
+    with drawn():
+        assert not drawer.place_documents(np.full((40, 8), 8**-0.5, np.float32), 1).any()  # t-SNE dies of them
 
 
 def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() -> None:
