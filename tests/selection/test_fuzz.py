@@ -6,7 +6,8 @@ import fuzz_select
 import numpy as np
 import pytest
 
-FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 120 else []) for first in range(0, 240, 10)]
+QUICK = 20, 30, 100, 120, 150, 170, 190  # ten pools of these take a second; of others up to 40
+FUZZED = [pytest.param(first, marks=pytest.mark.slow if first not in QUICK else []) for first in range(0, 240, 10)]
 
 
 @pytest.mark.parametrize("first", FUZZED)
@@ -39,7 +40,7 @@ def test_a_lie_is_seen():
     """The judge can fail: a bound that is too low, and a value that is not the definition's."""
     from dataclasses import replace
 
-    instance = fuzz_select.make(3)
+    instance = fuzz_select.make(4)
     honest = instance.run()
     assert not fuzz_select.judge(instance)
     low = replace(honest, upper_bound=honest.objective - 0.1, objective=honest.objective + 0.01)
