@@ -361,7 +361,10 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch, i
     assert 0 <= off["last"] < 0.01 and off["last"] < off["first"] / 4, off
 
 
-@pytest.mark.parametrize(("tilt", "topics", "tokens"), [(0.5, 4, 4000), pytest.param(0.3, 40, 4000, marks=pytest.mark.slow), (0.05, 40, 40_000)])
+@pytest.mark.parametrize(
+    ("tilt", "topics", "tokens"),
+    [(0.5, 4, 4000), pytest.param(0.3, 40, 4000, marks=pytest.mark.slow), (0.05, 40, 40_000)],
+)
 def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice(
     tilt, topics, tokens, tmp_path, in_memory
 ):
