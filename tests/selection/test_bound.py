@@ -58,7 +58,7 @@ def feasible(limits: str, seed: int) -> torch.Tensor:
 
 
 FAST = {  # with each metric that states its own curvature, or none, some of the limits
-    "Pair_simi": list(LIMITS),
+    "Pair_simi": ["documents", "tokens", "two quotas", "length of tokens"],
     "DiSF": ["documents", "tokens", "length"],
     "Facility": ["documents", "quota"],
 }
@@ -85,9 +85,20 @@ def test_no_selection_exceeds_the_bound(family, limits, algorithm):
     assert compared > 50
 
 
-@pytest.mark.parametrize("algorithm", [{"Pair_simi": 1.0, "DiSF": 1.0}, "Pair_simi", {"Facility": 0.6, "DiSF": 0.4}])
-def test_several_terms_and_columns(algorithm):
-    for family in FAMILIES:
+BESIDE = {"Facility": 0.6, "DiSF": 0.4}  # a second a family
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "families"),
+    [
+        ({"Pair_simi": 1.0, "DiSF": 1.0}, FAMILIES),
+        ("Pair_simi", FAMILIES),
+        (BESIDE, ["gaussian", "trap"]),
+        pytest.param(BESIDE, FAMILIES, marks=pytest.mark.slow),
+    ],
+)
+def test_several_terms_and_columns(algorithm, families):
+    for family in families:
         features, quality = instance(family, 7, COUNT, 4)
         columns = np.stack([quality, -quality[::-1], features[:, 0]], axis=1)
         pool = Pool(features, columns, quality_weights=[1, 2, 0.5])

@@ -23,6 +23,7 @@ from tests.selection.test_stage import configured, write_shard
 WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 0.5, "embedding": 0.5}, "anchors": 8}}
 EMBEDDED = {"algorithm": "coverage", "coverage": {"atoms": {"embedding": 1.0}, "anchors": 8}}
 SETTINGS = [{"select_ratio": 0.25, **WORDS}, {"select_ratio": 0.25, **EMBEDDED}]
+ONE_QUICK = [pytest.param(SETTINGS[0], marks=pytest.mark.slow), SETTINGS[1]]  # seconds a case where n-grams are counted
 
 
 def name_of(settings: dict) -> str:
@@ -65,7 +66,7 @@ def test_new_documents_fill_the_budget_and_old_files_stay_untouched(settings, tm
     assert extend_prices(files, prices, config, work).facts["decided_by"] == prices.facts["decided_by"]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
+@pytest.mark.parametrize("settings", ONE_QUICK, ids=name_of)
 def test_any_order_any_workers_and_any_groups_give_the_same_bytes(settings, tmp_path):
     files, config = corpus(tmp_path, 4), made(settings)
     found = []
@@ -102,7 +103,7 @@ def test_quotas_and_lengths_hold_or_all_is_solved_again(settings, tmp_path):
         extend_prices([*files, long], prices, config, work)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
+@pytest.mark.parametrize("settings", ONE_QUICK, ids=name_of)
 def test_a_budget_in_tokens_is_never_overspent(settings, tmp_path):
     files, work = corpus(tmp_path, 4), str(tmp_path / "work")
     config = made({**settings, "select_ratio": None, "budget_tokens": 2000})
@@ -116,7 +117,7 @@ def test_a_budget_in_tokens_is_never_overspent(settings, tmp_path):
     assert prices.facts["budget"] == pytest.approx(spent / 2000)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
+@pytest.mark.parametrize("settings", ONE_QUICK, ids=name_of)
 def test_new_documents_too_few_for_one_more_change_nothing(settings, tmp_path):
     files, work, config = corpus(tmp_path, 3), str(tmp_path / "work"), made(settings)
     single = write_texts(tmp_path / "in", "single", texts_of(8, 1))
@@ -126,7 +127,7 @@ def test_new_documents_too_few_for_one_more_change_nothing(settings, tmp_path):
     assert extended.facts["selected"] == prices.facts["selected"]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
+@pytest.mark.parametrize("settings", ONE_QUICK, ids=name_of)
 def test_documents_that_are_gone_are_made_up_for_or_all_is_solved_again(settings, tmp_path):
     files, work, config = corpus(tmp_path, 5), str(tmp_path / "work"), made(settings)
     prices = learn_prices(files[:4], config, work)

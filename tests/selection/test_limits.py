@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -54,16 +56,18 @@ def test_tokens_to_the_document(solver, algorithm):
     assert budget - TOKENS[mask].sum() < max(rest.min(), TOKENS[mask].max())
 
 
-DEAR = ("direct", "Facility")  # its gradients go through every pair of documents, again for every multiplier
-SHARES = [(solver, algorithm) for solver in HOLDS_ALL for algorithm in ("Pair_simi", "DiSF", "Facility")]
+# what follows quality or chance follows no metric; gradients of Facility go through every pair for each multiplier
+SHARES = [
+    pytest.param(
+        *case,
+        marks=[pytest.mark.slow] * ("Pair_simi" not in case and case != (False, "relaxation", "Facility")),
+    )
+    for case in product((False, True), HOLDS_ALL, ("Pair_simi", "DiSF", "Facility"))
+]
 
 
-@pytest.mark.parametrize(
-    "solver, algorithm",
-    [pytest.param(*each, marks=[pytest.mark.slow] * (each == DEAR or "DiSF" in each)) for each in SHARES],
-)
-@pytest.mark.parametrize("tokens", [False, True])
-def test_shares_of_a_column(solver, algorithm, tokens):
+@pytest.mark.parametrize(("tokens", "solver", "algorithm"), SHARES)
+def test_shares_of_a_column(tokens, solver, algorithm):
     budget = {"budget_tokens": 20_000} if tokens else {"budget_documents": 60}
     size, weight, one = (20_000, TOKENS, TOKENS.max()) if tokens else (60, np.ones(COUNT), 0)
 
@@ -101,8 +105,17 @@ def test_two_columns_and_length_at_once(solver):
 
 
 @pytest.mark.parametrize("solver", HOLDS_ALL)
-@pytest.mark.parametrize("algorithm", ["Pair_simi", pytest.param("DiSF", marks=pytest.mark.slow), "Facility"])
-@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "tokens"),
+    [
+        ("Pair_simi", False),
+        ("Facility", True),
+        *(
+            pytest.param(algorithm, tokens, marks=pytest.mark.slow)
+            for algorithm, tokens in [("Pair_simi", True), ("DiSF", False), ("DiSF", True), ("Facility", False)]
+        ),
+    ],
+)
 def test_length(solver, algorithm, tokens):
     """The mean length of what is selected, to one document, within 5 % of the pool's."""
     budget = {"budget_tokens": 30_000} if tokens else {"budget_documents": 100}
@@ -153,8 +166,8 @@ def test_a_selection_of_nothing_is_refused():
 def test_under_limits_a_budget_in_tokens_is_spent(limit: dict[str, object]) -> None:
     """What limits let a budget leave is worth more than what reduced prices say of it."""
     generator = np.random.default_rng(2)
-    tokens = np.round(np.exp(generator.normal(6, 1, 4000)))
-    features, quality = generator.standard_normal((4000, 8)), generator.random(4000)
+    tokens = np.round(np.exp(generator.normal(6, 1, 2000)))
+    features, quality = generator.standard_normal((2000, 8)), generator.random(2000)
     groups = {"half": np.where(quality > 0.5, "a", "b")}
     found = select(features, quality, tokens=tokens, token_ratio=0.1, lamb=1.0, groups=groups, **limit)
     assert tokens[found.selected].sum() > (1 - TOLERANCE / 20) * 0.1 * tokens.sum()

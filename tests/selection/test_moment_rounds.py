@@ -151,10 +151,10 @@ def test_the_undecided_are_as_many_as_there_is_room_for(monkeypatch, tmp_path):
 
 def test_bound_covers_the_joint_solution(in_memory):
     """The certificate is for the whole corpus, however few documents were left undecided."""
-    data = documents(20_000, seed=3)
+    data = documents(8000, seed=3)
     settings = Select(select_ratio=0.1, algorithm="pairwise", calibrate=False, lamb=0.3)
     best = solve_problem(joint(data, settings))
-    found, mask, _ = run(data, shards(data, np.arange(20_000), 5), settings, room=500)
+    found, mask, _ = run(data, shards(data, np.arange(8000), 5), settings, room=500)
     assert found.facts["upper_bound"] >= best.objective
     exact = joint(data, settings).objective.evaluate(torch.from_numpy(mask))
     assert found.facts["objective"] == pytest.approx(exact.objective, rel=1e-9)
@@ -163,11 +163,11 @@ def test_bound_covers_the_joint_solution(in_memory):
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 def test_any_order_and_number_of_shards(metric):
-    data = documents(9000, seed=1)
+    data = documents(4000, seed=1)
     settings = Select(select_ratio=0.1, algorithm=metric)
     objectives, masks = [], []
-    for order, count in [(np.arange(9000), 1), (np.random.default_rng(5).permutation(9000), 7)]:
-        found, mask, _ = run(data, shards(data, order, count), settings, room=4000)
+    for order, count in [(np.arange(4000), 1), (np.random.default_rng(5).permutation(4000), 7)]:
+        found, mask, _ = run(data, shards(data, order, count), settings, room=1800)
         objectives.append(found.facts["objective"])
         masks.append(mask)
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-3)

@@ -39,8 +39,9 @@ def values(problem, counts: np.ndarray) -> np.ndarray:
 
 
 LIMITS = [{}, {"quotas": [{"column": "domain", "as_pool": 0.3}]}, {"length_tolerance": 0.5}]
-CASES = [  # seconds a case where rows of limits are solved for at each of the pairwise term's steps
-    pytest.param(limits, name, marks=[pytest.mark.slow] * (bool(limits) and name in ("pairwise", "disf")))
+LIMITED = "target", "mixture"  # a second a case where there are limits
+CASES = [
+    pytest.param(limits, name, marks=[pytest.mark.slow] * (bool(limits) and name not in LIMITED))
     for limits in LIMITS
     for name in EVERY
 ]

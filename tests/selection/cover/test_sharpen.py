@@ -31,10 +31,10 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SMALL", 0)
 
 
-@pytest.mark.parametrize("budget", [{"budget_documents": 150}, {"budget_tokens": 700}])
+@pytest.mark.parametrize("budget", [{"budget_documents": 80}, {"budget_tokens": 370}])
 @pytest.mark.parametrize("lamb", [0.0, 0.5])
 def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, monkeypatch) -> None:
-    problem = problem_of(pool_of(3, 1500), lamb=lamb, **NGRAMS, **budget)
+    problem = problem_of(pool_of(3, 800), lamb=lamb, **NGRAMS, **budget)
     found, again = solve_problem(problem), solve_problem(problem)
     weights = problem.limits.weights
     assert (found.selected == again.selected).all()
