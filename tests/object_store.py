@@ -44,6 +44,7 @@ class Store:
 def _handler(store: Store, backend: int) -> type[BaseHTTPRequestHandler]:
     class Relay(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes: the second waited 40 ms for the first's receipt
 
         def _relay(self) -> None:
             body = self._body()

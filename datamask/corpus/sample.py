@@ -89,14 +89,14 @@ def _documents() -> Iterator[dict[str, str]]:
 def _sources() -> list[tuple[Path, str]]:
     """(root, path in it) of every source of the standard library and the installed packages, in a fixed mixed order."""
     roots = [_standard_library(), *map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))]
-    found: dict[Path, tuple[Path, str]] = {}
+    found: dict[str, tuple[Path, str]] = {}  # by whole path, in strings: a `Path` of each file took most of the time
     for root in dict.fromkeys(root.resolve() for root in roots):
         for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if name not in ("__pycache__", "site-packages", "dist-packages")]
+            inside = folder[len(str(root)) + 1 :]
             for name in names:
-                path = Path(folder) / name
                 if name.endswith(".py"):
-                    found.setdefault(path, (root, path.relative_to(root).as_posix()))
+                    found.setdefault(f"{folder}/{name}", (root, f"{inside}/{name}" if inside else name))
     return sorted(found.values(), key=lambda place: blake2b(place[1].encode("utf-8", "surrogateescape")).digest())
 
 

@@ -8,12 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.config import Corpus
-from datamask.corpus.sample import SCHEMA, _of_source, sample_corpus
+from datamask.corpus.sample import SCHEMA, SampleCorpus, _of_source, sample_corpus
 from datamask.corpus.shards import plan_shards
 
 
-def test_the_machine_itself_gives_the_same_corpus_every_time(tmp_path: Path) -> None:
-    first = sample_corpus(str(tmp_path / "a"), 400)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> SampleCorpus:
+    return sample_corpus(str(tmp_path_factory.mktemp("first") / "a"), 400)
+
+
+def test_the_machine_itself_gives_the_same_corpus_every_time(first: SampleCorpus, tmp_path: Path) -> None:
     again = sample_corpus(str(tmp_path / "b"), 400)
     assert first.documents == 400 and first.packages > 5 and len(first.files) == 4
     assert not {"antigravity", "this", "idlelib.idle"} & set(sys.modules)  # read, never imported
@@ -24,16 +28,14 @@ def test_the_machine_itself_gives_the_same_corpus_every_time(tmp_path: Path) -> 
     assert table["text"].null_count == 0 and min(len(text) for text in table["text"].to_pylist()) >= 80
     assert len(set(table["id"].to_pylist())) == 400
     assert set(table["domain"].to_pylist()) == {"documentation", "code"}
-    planned = plan_shards(Corpus(input=[str(tmp_path / "a")]), str(tmp_path / "work"))
+    planned = plan_shards(Corpus(input=[str(Path(first.files[0]).parent)]), str(tmp_path / "work"))
     assert sum(shard.rows or 0 for shard in planned.shards) == 400 and not planned.failures
 
 
-def test_a_larger_sample_holds_the_smaller(tmp_path: Path) -> None:
-    ids = []
-    for count in (50, 80):
-        written = sample_corpus(str(tmp_path / str(count)), count)
-        ids.append({id_ for file in written.files for id_ in pq.read_table(file)["id"].to_pylist()})
-    assert ids[0] < ids[1]
+def test_a_larger_sample_holds_the_smaller(first: SampleCorpus, tmp_path: Path) -> None:
+    smaller = sample_corpus(str(tmp_path), 50)
+    ids = [{id_ for file in each.files for id_ in pq.read_table(file)["id"].to_pylist()} for each in (smaller, first)]
+    assert len(ids[0]) == 50 and ids[0] < ids[1]
 
 
 SOURCE = '''"""{long} of the module."""
