@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
 
 from datamask import extensions, storage
 from datamask.config import COPY_COLUMNS, Config
@@ -283,7 +284,8 @@ def apply_filters(state: Filtering, group: Group) -> None:
     if exchange.looked_at(number):
         return
     codes, chunk_ids, passed = [], [], []
-    with connect(state.config.filter.memory_limit, state.work) as connection:
+    conditions = connect(state.config.filter.memory_limit, state.work) if plan.condition else nullcontext()
+    with conditions as connection:
         for place, files in enumerate(shards):
             rows, candidate = _shard_rows(files, plan)
             codes.append(_shard_codes(files, rows, candidate, plan, connection))
@@ -352,9 +354,9 @@ def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray, quality: pa.ChunkedArray
 
 
 def _shard_codes(
-    files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Filters, connection: duckdb.DuckDBPyConnection
+    files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Filters, conditions: DuckDBPyConnection | None
 ) -> np.ndarray:
-    filters = filters_of(plan.config, plan.condition, connection, _contaminated(files, plan))
+    filters = filters_of(plan.config, plan.condition, conditions, _contaminated(files, plan))
     codes = np.zeros(rows.num_rows, dtype=np.uint8)
     start = 0
     for documents in _tables(files, rows, plan):

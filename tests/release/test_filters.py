@@ -174,12 +174,12 @@ def test_a_new_shard_leaves_the_others_files_as_they_were(tmp_path):
 def test_nothing_is_left_in_the_temporary_folder(tmp_path):
     files = make_corpus(tmp_path)
     work = tmp_path / "out/work"
-    filter_corpus(files, settings(), str(work))
+    filter_corpus(files, settings(filter={"where": "token_count > 1"}), str(work))
     assert not list((work / "tmp").iterdir())
     abandoned = work / "tmp" / "duckdb-dead"
     abandoned.mkdir()
     (work / "tmp" / "duckdb-dead.lock").touch()
-    filter_corpus(files, settings(filter={"min_tokens": 3}), str(work))
+    filter_corpus(files, settings(filter={"where": "token_count > 2"}), str(work))
     assert not list((work / "tmp").iterdir())
 
 

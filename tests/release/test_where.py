@@ -370,10 +370,9 @@ BOOLEANS = st.recursive(
 @hypothesis_settings(deadline=None, max_examples=40)
 @given(BOOLEANS)
 def test_the_sql_written_anew_means_the_same(expression):
-    plain = duckdb.connect()
-    plain.register("documents", TABLE.select(["text", "token_count", "language", "url", "tags", "rules"]))
-    expected = [row[0] for row in plain.execute(f"SELECT coalesce({expression}, false) FROM documents").fetchall()]
-    plain.close()
+    with duckdb.cursor() as plain:  # of the module's own database
+        plain.register("documents", TABLE.select(["text", "token_count", "language", "url", "tags", "rules"]))
+        expected = [row[0] for row in plain.execute(f"SELECT coalesce({expression}, false) FROM documents").fetchall()]
     assert kept(expression) == np.flatnonzero(expected).tolist()
 
 
