@@ -87,8 +87,9 @@ def test_the_fake_device_refuses_what_cuda_refuses():
                 wrong()
 
 
+SECONDS = [("Facility", "quotas"), ("Facility", "length")]
 CASES = [
-    pytest.param(metric, budget, marks=[pytest.mark.slow] * (metric == LONG))
+    pytest.param(metric, budget, marks=[pytest.mark.slow] * (metric == LONG or (metric, budget) in SECONDS))
     for metric in METRICS
     for budget in BUDGETS
 ]

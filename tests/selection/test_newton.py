@@ -33,8 +33,10 @@ def programme(family: str, seed: int, tokens: bool, based: bool) -> tuple[Quadra
     return quadratic, pool.rows(slice(None), torch.float64).numpy(), base
 
 
-@pytest.mark.parametrize("based", [False, True])
-@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "based"),
+    [(False, False), (True, True), *(pytest.param(tokens, not tokens, marks=pytest.mark.slow) for tokens in (0, 1))],
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reaches_the_optimum_that_scipy_finds(family, tokens, based):
     for seed in range(2):

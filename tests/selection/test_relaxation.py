@@ -33,7 +33,7 @@ def clustered(seed: int, count: int, width: int, groups: int = 5) -> tuple[np.nd
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("lamb", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_no_selection_exceeds_the_bound(metric, lamb, seed):
     features, quality, _ = clustered(seed, 12, 6)
     if seed == 3:  # adversarial: pairs of equal documents, one of the pair far better
