@@ -201,7 +201,7 @@ def find_findings(
         duplicates = examples.describe_groups(fallen, documents) | examples.count_copies(all_files)
         warnings += [*losses.junk_warnings(signals), *losses.pair_warnings(duplicates)]
         warnings += losses.vector_warnings(table[0], config.encoder.model)
-        warnings = losses.told_once(losses.in_order(warnings))
+        warnings = losses.in_order(warnings)
         tell_share(0.5)
         found = Findings(
             name=config.release.name,
@@ -223,7 +223,7 @@ def find_findings(
             outcomes=outcomes,
             signals=signals,
             pairs=examples.side_by_side(sample, fallen, documents, warnings),
-            warnings=warnings,
+            warnings=losses.told_once(warnings),
             topics=topic_rows(all_files, topics),
         )
         beside.draw(found)

@@ -31,6 +31,7 @@ ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonfe
 NOTHING = 0.05  # the same, for groups of which nothing is chosen
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
+BESIDE = 2  # of another column, in the same warning
 LOOK_AT_CHOSEN = ["--filter", "selected", "--sample", "20"]  # for `datamask explain`
 TYPED = 200  # characters of a group's value that a command is shown with
 
@@ -140,8 +141,8 @@ def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any])
         documents = int(taken[hit].sum())
         others_lost = (all_taken - documents) / max(whole - int(judged[hit].sum()), 1)
         name = cause.removeprefix("filter:")
-        some = _some(named, column, "lost")
-        text = f"Filter {name} takes far more of {some} than of the others ({_percent(others_lost)})."
+        taken_of = f"{column} {_some(named, 'lost', NAMED, len(named))}"
+        text = f"Filter {name} takes far more of {taken_of} than of the others ({_percent(others_lost)})."
         told = _group_warning("loss", name, text, column, named, documents=documents, rest=others_lost)
         found.append(told | {"look": ["--filter", name, *_only(column, groups.values[worst[0]]), "--sample", "20"]})
     return found
@@ -223,7 +224,8 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     numbers = {"documents": candidates, "lost": candidates - chosen, "selected": chosen}
     named = _named(groups, worst, **numbers, share=chosen / np.maximum(candidates, 1))
     rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
-    text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
+    taken_of = f"{column} {_some(named, 'selected', NAMED, len(named))}"
+    text = f"The selection takes far less of {taken_of} than of the others ({_percent(rest)})."
     remedy = (
         f"if it should have its part, give {column} a quota (select.quotas)"
         if column != LENGTH
@@ -348,17 +350,23 @@ def quota_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]
 
 
 def told_once(warnings: Rows) -> Rows:
-    """Without those whose groups have the numbers of another column's, as where sources and domains are one: the first
-    names the other column."""
+    """One of each kind and cause, as the groups of several columns hold the same documents: the first names the others'
+    worst groups, or their values alone where the numbers are its own."""
     kept: dict[object, dict[str, Any]] = {}
     for number, warning in enumerate(warnings):
-        numbers = tuple((group["documents"], group["lost"]) for group in warning["groups"])
-        key = warning["kind"], warning["cause"], numbers or number
+        groups, counted = warning["groups"], "selected" if warning["kind"] == "selection" else "lost"
+        key = warning["kind"], warning["cause"], None if groups else number
         if first := kept.get(key):
-            values = some([group["value"] for group in warning["groups"]], NAMED)
-            warning = first | {"text": f"{first['text']} By {warning['column']} it is {values}."}
+            said = _some(groups, counted, BESIDE, warning["number"])
+            if [_numbers(group) for group in groups] == [_numbers(group) for group in first["groups"]]:
+                said = some([group["value"] for group in groups], NAMED)
+            warning = first | {"text": f"{first['text']} By {warning['column']} it is {said}."}
         kept[key] = warning
     return [*kept.values()]
+
+
+def _numbers(group: Mapping[str, Any]) -> tuple[int, int]:
+    return group["documents"], group["lost"]
 
 
 def in_order(warnings: Rows) -> Rows:
@@ -371,11 +379,10 @@ def in_order(warnings: Rows) -> Rows:
     )
 
 
-def _some(named: Rows, column: str, key: str) -> str:
-    """ "language am (320 of 331), ti (287 of 289) and 3 more"."""
-    first = ", ".join(f"{group['value']} ({group[key]:,} of {group['documents']:,})" for group in named[:NAMED])
-    more = f" and {len(named) - NAMED:,} more" if len(named) > NAMED else ""
-    return f"{column} {first}{more}"
+def _some(named: Rows, key: str, shown: int, number: int) -> str:
+    """ "am (320 of 331), ti (287 of 289) and 3 more"."""
+    first = ", ".join(f"{group['value']} ({group[key]:,} of {group['documents']:,})" for group in named[:shown])
+    return first + (f" and {number - shown:,} more" if number > shown else "")
 
 
 def _percent(value: float) -> str:

@@ -182,7 +182,10 @@ def test_what_two_columns_say_is_told_once():
     found = [losses.selection_warnings(column, groups)[0] for column in ("source", "domain")]
     (told,) = losses.told_once(found)
     assert told["text"].endswith(" By domain it is page.") and told["column"] == "source"
-    assert len(losses.told_once([told, *losses.selection_warnings("dump", others)])) == 2
+    (told,) = losses.told_once([told, *losses.selection_warnings("dump", others)])
+    assert told["text"].endswith(" By domain it is page. By dump it is web (3 of 1,572).")
+    taken = made(web={"filter:contained": 900, "selected": 900}, rest={"selected": 9000})
+    assert len(losses.told_once([told, *losses.loss_warnings("dump", taken, NO_FILTERS)])) == 2
 
 
 def test_a_maximum_for_a_value_that_no_document_has_is_told_with_the_nearest():
