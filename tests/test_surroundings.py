@@ -168,8 +168,13 @@ def test_the_server_is_known_with_the_place_that_names_it(tmp_path, monkeypatch)
     ("files", "environment", "said"),
     [
         ({".env": "PREFECT_CLIENT_CUSTOM_HEADERS=no\n"}, {}, "PREFECT_CLIENT_CUSTOM_HEADERS in .env"),
-        ({"pyproject.toml": '[tool.prefect]\nserver.api.port = "x"\n'}, {}, "SERVER_API_PORT = 'x' in pyproject"),
-        ({"prefect.toml": "[client]\nmax_retries = -1\n"}, {}, "PREFECT_CLIENT_MAX_RETRIES = '-1' in prefect.toml"),
+        *(
+            pytest.param({file: text}, {}, said, marks=pytest.mark.slow)
+            for file, text, said in (
+                ("pyproject.toml", '[tool.prefect]\nserver.api.port = "x"\n', "SERVER_API_PORT = 'x' in pyproject"),
+                ("prefect.toml", "[client]\nmax_retries = -1\n", "PREFECT_CLIENT_MAX_RETRIES = '-1' in prefect.toml"),
+            )
+        ),
         ({}, {"PREFECT_SERVER_API_PORT": "many"}, "PREFECT_SERVER_API_PORT = 'many' in the environment"),
     ],
 )  # fmt: skip

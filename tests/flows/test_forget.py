@@ -235,7 +235,7 @@ def test_clean_removes_it_from_old_releases_and_work(tmp_path):
     assert not any(map(is_bad, chosen_of(out)))
 
 
-@pytest.mark.parametrize("name", [None, "other.jsonl"])
+@pytest.mark.parametrize("name", [None, pytest.param("other.jsonl", marks=pytest.mark.slow)])
 def test_clean_removes_it_of_files_that_are_gone_or_have_another_name(restored, name):
     folder = restored(forgotten_of_json_lines)
     out = folder / "out"

@@ -9,7 +9,7 @@ import pytest
 
 from tests import real
 
-QUICK = ("default", "limits")  # the others take as long again: benchmarks/golden.py and `make test-slow` run them
+QUICK = ("default",)  # the others take as long again each: benchmarks/golden.py and `make test-slow` run them
 
 
 @pytest.fixture(scope="module")

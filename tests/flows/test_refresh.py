@@ -224,6 +224,7 @@ def test_relative_paths_of_settings_are_found_from_another_folder(refresh, curat
     assert not refresh("../first/out")["new"]
 
 
+@pytest.mark.slow
 def test_an_input_that_is_gone_is_told_with_the_release_that_names_it(call, curate, tmp_path, monkeypatch):
     (first := tmp_path / "first").mkdir()
     write_shard(first / "corpus", 0)

@@ -410,7 +410,9 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     assert [groups.names[place] for place in groups.groups(BatchWords([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
-@pytest.mark.parametrize("stated", [None, "", "und", "Unknown"])
+@pytest.mark.parametrize(
+    "stated", [None, *(pytest.param(name, marks=pytest.mark.slow) for name in ("", "und")), "Unknown"]
+)
 def test_a_language_that_nobody_names_is_told_by_its_letters(stated: str | None) -> None:
     generator = random.Random(5)
     texts = [grammar(n % 10 == 0, generator, generator.randint(15, 100)) for n in range(600)]

@@ -66,7 +66,7 @@ def test_versions_latest_and_pruning(store, tmp_path):
     assert left == set(versions[-2:])
 
 
-@pytest.mark.parametrize("fault", ["reset", "500"])
+@pytest.mark.parametrize("fault", ["reset", pytest.param("500", marks=pytest.mark.slow)])
 def test_a_fault_in_the_middle_leaves_no_release_and_a_rerun_mends_it(store, tmp_path, fault):
     out = f"s3://corpus/fault-{fault}"
     files, staged = on_store(tmp_path, out)

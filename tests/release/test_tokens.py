@@ -145,7 +145,8 @@ def by_numpy(folder: Path):
         yield from (tokens[a:b] for a, b in np.lib.stride_tricks.sliding_window_view(np.load(path), 2))
 
 
-READERS = [("megatron", by_megatron), ("megatron", by_header), ("nanoset", by_datatrove), ("npy", by_numpy)]
+READERS = [pytest.param("megatron", by_megatron, marks=pytest.mark.slow)]  # to load it takes 5 s
+READERS += [("megatron", by_header), ("nanoset", by_datatrove), ("npy", by_numpy)]
 
 
 @pytest.mark.parametrize(("layout", "reader"), READERS, ids=lambda value: getattr(value, "__name__", value))

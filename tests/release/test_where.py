@@ -327,6 +327,18 @@ def test_the_connection_itself_reaches_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret.txt", "work"]
 
 
+def test_what_one_use_of_a_database_in_memory_leaves_no_other_sees():
+    for _ in range(3):
+        with connect("99MB") as connection:
+            connection.register("seen", TABLE)
+            with connect("99MB") as another:
+                another.execute("CREATE TABLE kept AS SELECT 1")  # nor is it there in the next turn
+                with pytest.raises(duckdb.Error):
+                    another.execute("SELECT * FROM seen")
+            with pytest.raises(duckdb.Error):
+                connection.execute("SET memory_limit = '64GB'")
+
+
 def test_every_allowed_function_depends_on_its_arguments_alone():
     with connect("100MB") as connection:
         rows = connection.execute(

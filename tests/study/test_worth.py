@@ -89,29 +89,39 @@ def test_the_releases_folder_stays_as_it_is(out: Path, added: Path, tmp_path: Pa
     assert digests(tmp_path).keys() == kept.keys()
 
 
-def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path, capsys) -> None:
+@pytest.fixture(scope="module")
+def quiz(tmp_path_factory: pytest.TempPathFactory) -> str:
     rows = [
         {"question": row["text"][:200], "answer": row["text"][200:260]} for row in documents(9000, 40) if row["text"]
     ]
-    (tmp_path / "quiz.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = ["worth", str(added), "--against", str(out), "--targets", str(tmp_path / "quiz.jsonl")]
+    (path := tmp_path_factory.mktemp("targets") / "quiz.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+CONTROLS = {"A/A", "words shuffled", "planted junk"}
+
+
+def test_judges_say_what_the_new_changes(out: Path, added: Path, quiz: str, tmp_path: Path, capsys) -> None:
+    arguments = ["worth", str(added), "--against", str(out), "--targets", quiz]
     with pytest.raises(SystemExit) as end:
         main([*arguments, "--json", "--to", str(tmp_path / "to")])
     assert not end.value.code
     told = json.loads(capsys.readouterr().out)
     judged = {judge["judge"]: judge for judge in told["judged"]["judges"]}
     assert judged.keys() == {"coder", "n-grams"} and judged["coder"]["targets"].keys() == {"quiz"}
-    assert set(judged["coder"]["controls"]) == {"A/A", "words shuffled", "planted junk"}
+    assert set(judged["coder"]["controls"]) == CONTROLS
     assert (tmp_path / "to" / "worth.md").read_text().startswith("# Worth\n\n" + told["says"])
-
-    network = Settings(judges=("network",))
-    [heard] = find_worth([str(added)], str(out), [str(tmp_path / "quiz.jsonl")], network).judged.judges
-    assert heard.judge == "network, tiny" and heard.controls.keys() == judged["coder"]["controls"].keys()
 
     texts = [text for text in pq.read_table(added)["text"].to_pylist() if text]
     pq.write_table(pa.table({"text": ["".join(sorted(text)) for text in texts]}), tmp_path / "sorted.parquet")
-    sorted_ = find_worth([str(tmp_path / "sorted.parquet")], str(out), [str(tmp_path / "quiz.jsonl")])
+    sorted_ = find_worth([str(tmp_path / "sorted.parquet")], str(out), [quiz])
     assert sorted_.judged and sorted_.judged.judges[0].difference > judged["coder"]["difference"]
+
+
+@pytest.mark.slow
+def test_the_network_says_it_too(out: Path, added: Path, quiz: str) -> None:
+    [heard] = find_worth([str(added)], str(out), [quiz], Settings(judges=("network",))).judged.judges
+    assert heard.judge == "network, tiny" and heard.controls.keys() == CONTROLS
 
 
 def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) -> None:
@@ -139,7 +149,7 @@ def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) ->
 def test_what_is_said_follows_the_judges_and_the_choice(
     found: Worth, tmp_path: Path, says: str, taken: float, expected: str
 ) -> None:
-    passed = dict.fromkeys(("A/A", "words shuffled", "planted junk"), True)
+    passed = dict.fromkeys(CONTROLS, True)
     judge = JudgeSays("coder", 0.0, 0.1, says, passed, {"quiz": 0.0})
     failed = JudgeSays("n-grams", 0.0, 0.1, "worse", passed | {"A/A": False}, {"quiz": 0.0})
     from dataclasses import replace
