@@ -30,7 +30,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.signals import compute
 from datamask.report import page
 from datamask.selection.arrays import select
-from datamask.selection.cover.atoms import AtomRows, shares
+from datamask.selection.cover.atoms import AtomRows, beside, shares
 from datamask.selection.cover.compiled import Curves, csr_of, taken_rows
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
@@ -98,16 +98,16 @@ def _coverage() -> None:
     limits = Limits(np.ones(documents), 8.0)
     linear = generator.random(documents)
     rows.within(np.arange(atoms) > 0)
-    improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
-    for kind in (np.float32, np.float64):  # as in a pool, and in a small one: that of a report's example
-        exact = AtomRows(start, index, rows.value.astype(kind), atoms)
+    counts = csr_of(start, rows.index.astype(np.int32), rows.value.copy(), atoms)
+    for kind in (np.float32, np.float64):  # as in a pool, and in a small one
+        exact = shares(counts, kind)
         exact.state(linear)
         exact.scores(uniform)
         exact.curvatures(uniform)
+        beside(exact, exact)
         grow_greedily(replace(joint, rows=exact), linear, limits)
+        improve(replace(joint, rows=exact), linear, limits, np.arange(documents) < 8, 1.0)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
-    counts = csr_of(start, rows.index.astype(np.int32), rows.value.copy(), atoms)
-    shares(counts)
     read = start, _mapped(index.copy()), _mapped(np.ones(len(index), np.uint32))
     taken_rows(read, np.arange(8), (np.int32, np.float32))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)

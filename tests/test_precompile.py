@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from datamask import compiling
+from tests.flows.conftest import write_shard
 
 CODE = """
 import importlib
@@ -52,8 +53,10 @@ def test_a_first_run_compiles_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     subprocess.run([sys.executable, "-m", "datamask.precompile"], env=environment, check=True, cwd=tmp_path)
     made = {path: path.read_bytes() for path in cache.rglob("*.nbi")}
-    command = ["-m", "datamask", "curate", "--plain", "--sample", "--output", str(tmp_path / "out")]
-    subprocess.run([sys.executable, *command], env=environment, check=True, cwd=tmp_path)
+    write_shard(tmp_path / "few", 0, count=90)  # of few documents numbers are computed in float64
+    for corpus in (["--sample"], ["--input", "few"]):
+        command = ["-m", "datamask", "curate", "--plain", *corpus, "--output", f"out{len(corpus)}"]
+        subprocess.run([sys.executable, *command], env=environment, check=True, cwd=tmp_path)
     compiled = [path.name for path in cache.rglob("*.nbi") if made.get(path) != path.read_bytes()]
     assert len(made) > 100 and not compiled
 
