@@ -30,7 +30,7 @@ from datamask.quality import pool_model as pool
 from datamask.quality.signals import compute
 from datamask.report import page
 from datamask.selection.arrays import select
-from datamask.selection.cover.atoms import AtomRows, beside, shares
+from datamask.selection.cover.atoms import beside, shares
 from datamask.selection.cover.compiled import Curves, csr_of, taken_rows
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
@@ -90,25 +90,26 @@ def _mapped(values: np.ndarray) -> np.ndarray:
 
 def _coverage() -> None:
     generator, documents, atoms, each = np.random.default_rng(0), 64, 50, 8
-    index = np.sort(generator.integers(atoms, size=(documents, each)), axis=1).ravel().astype(np.uint16)
+    index = np.sort(generator.integers(atoms, size=(documents, each)), axis=1).ravel()
     start = np.arange(documents + 1, dtype=np.int64) * each
-    rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
+    counts = csr_of(start, index.astype(np.int32), np.full(len(index), 1 / each, np.float32), atoms)
+    rows = shares(counts)
     uniform = np.full(atoms, 1 / atoms)
     joint = SummedCoverage(rows, uniform, uniform, 0.01, 0.0, Curves.of(uniform, atoms // 2, 1.0))
     limits = Limits(np.ones(documents), 8.0)
     linear = generator.random(documents)
     rows.within(np.arange(atoms) > 0)
-    counts = csr_of(start, rows.index.astype(np.int32), rows.value.copy(), atoms)
     for kind in (np.float32, np.float64):  # as in a pool, and in a small one
         exact = shares(counts, kind)
         exact.state(linear)
         exact.scores(uniform)
         exact.curvatures(uniform)
         beside(exact, exact)
-        grow_greedily(replace(joint, rows=exact), linear, limits)
-        improve(replace(joint, rows=exact), linear, limits, np.arange(documents) < 8, 1.0)
+        summed = replace(joint, rows=exact)
+        grow_greedily(summed, linear, limits)
+        improve(summed, linear, limits, np.arange(documents) < 8, 1.0)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
-    read = start, _mapped(index.copy()), _mapped(np.ones(len(index), np.uint32))
+    read = start, _mapped(rows.index.copy()), _mapped(np.ones(len(index), np.uint32))
     taken_rows(read, np.arange(8), (np.int32, np.float32))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)

@@ -54,8 +54,8 @@ def test_a_first_run_compiles_nothing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "datamask.precompile"], env=environment, check=True, cwd=tmp_path)
     made = {path: path.read_bytes() for path in cache.rglob("*.nbi")}
     write_shard(tmp_path / "few", 0, count=90)  # of few documents numbers are computed in float64
-    for corpus in (["--sample"], ["--input", "few"]):
-        command = ["-m", "datamask", "curate", "--plain", *corpus, "--output", f"out{len(corpus)}"]
+    for out, corpus in ("sample", ["--sample"]), ("of few", ["--input", "few"]):
+        command = ["-m", "datamask", "curate", "--plain", *corpus, "--output", out]
         subprocess.run([sys.executable, *command], env=environment, check=True, cwd=tmp_path)
     compiled = [path.name for path in cache.rglob("*.nbi") if made.get(path) != path.read_bytes()]
     assert len(made) > 100 and not compiled
