@@ -187,6 +187,7 @@ def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, mon
     run.join()
 
 
+@pytest.mark.slow
 def test_plain_runs_make_the_same_releases_without_prefect(curated, corpus, tmp_path, found):
     """In a process of its own, which must load nothing of Prefect."""
     code = (
