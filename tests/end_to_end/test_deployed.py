@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import reduce
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,7 @@ def free_port():
 def environment(tmp_path_factory):
     port = free_port()
     values = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    values.pop("PYTHONSAFEPATH", None)  # a command that a test ran in this process has set it
     values |= {"PREFECT_HOME": str(tmp_path_factory.mktemp("home")), "PORT": str(port), "GPUS": "2"}
     values |= {"PREFECT_SERVER_API_AUTH_STRING": AUTH, "PREFECT_API_AUTH_STRING": AUTH}
     values |= {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
@@ -102,14 +104,15 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
 
     for number in range(2):
         write_shard(tmp_path / "corpus", number)
-    sections = {}
+    config = {}
     for setting in SMALL:
         name, value = setting.split("=")
-        section, key = name.split(".")
-        sections.setdefault(section, {})[key] = float(value) if "." in value else int(value)
+        *sections, key = name.split(".")
+        held = reduce(lambda section, name: section.setdefault(name, {}), sections, config)
+        held[key] = json.loads(value)
     run = ["deployment", "run", "--watch"]
     place = ["-p", f"input={tmp_path / 'corpus'}", "-p", f"output={tmp_path / 'out'}"]
-    done = prefect(environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}")
+    done = prefect(environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(config)}")
     assert done.returncode == 0, done.stdout + done.stderr
     manifest = json.loads((tmp_path / "out" / "latest" / "manifest.json").read_text())
     assert manifest["settings"]["select"]["lamb"] == 0.6

@@ -113,6 +113,7 @@ def test_the_counts_are_those_of_a_plain_union(made):
     assert release.verify() == []
 
 
+@pytest.mark.slow
 def test_groups_of_one_shard_each_count_the_same(made, monkeypatch):
     folder, release = made
     monkeypatch.setattr("datamask.filter.copy_counts.groups", lambda files: [(place,) for place in range(len(files))])
@@ -139,6 +140,7 @@ def test_a_run_without_them_has_no_such_columns(made):
     assert plain.verify() == []
 
 
+@pytest.mark.slow
 def test_a_condition_may_name_them(made):
     folder, _ = made
     release = run(folder, filter={"where": "copies >= 2 and length(url) > 3 and quality_score > -100"})
@@ -175,6 +177,7 @@ def test_a_scorer_may_read_them(made, how):
     assert release.verify() == []
 
 
+@pytest.mark.slow
 def test_a_quota_may_bound_them(made):
     folder, _ = made
     release = run(folder, select={"quotas": [{"column": "copies", "maximum": {"0": 0.1}}], "token_ratio": 0.3})

@@ -237,6 +237,7 @@ def test_what_code_of_ones_own_prints_is_no_part_of_the_object(call, corpus, tmp
     assert "looking" in err
 
 
+@pytest.mark.slow
 def test_what_an_earlier_curation_chose_is_left_out_and_the_report_is_written(curate, corpus, out, tmp_path):
     now = curate(corpus, tmp_path / "now", "--set", f"duplicates.against=[{out}]")
     assert now["new"] and sum(now["documents"]["filtered"].values()) > 16  # exact duplicates alone are 16

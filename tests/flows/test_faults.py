@@ -84,6 +84,7 @@ def test_a_fault_in_a_shard_names_it_and_leaves_no_release(inject, call, corpus,
     assert sorted((out / "releases").iterdir()) == releases
 
 
+@pytest.mark.slow
 def test_a_shard_that_fails_beside_the_duplicates_is_left_out_of_the_selection(monkeypatch, call, corpus, out):
     """What was decided with it is decided again without."""
 
@@ -142,6 +143,7 @@ def test_out_of_memory_is_told_with_what_to_set_and_not_tried_again(inject, call
     assert sorted((out / "releases").iterdir()) == releases
 
 
+@pytest.mark.slow
 def test_a_hang_is_stopped_by_the_time_limit_and_tried_again(inject, call, corpus, out):
     stopped = []
 
@@ -162,6 +164,7 @@ def test_a_hang_is_stopped_by_the_time_limit_and_tried_again(inject, call, corpu
     assert inject.calls["mask"] == 4
 
 
+@pytest.mark.slow
 def test_what_was_published_is_left_alone_by_a_run_that_fails(inject, call, corpus, out, found):
     before = digests(out / "releases" / found["version"])
     inject("publish", always(OSError(errno.EROFS, "Read-only file system", str(out))))

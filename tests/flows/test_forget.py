@@ -185,6 +185,7 @@ def test_neither_report_nor_card_shows_it(made):
         assert "bad.example/" not in said.lower().replace("https://bad.example/ ", ""), path
 
 
+@pytest.mark.slow
 def test_nothing_returns_in_a_refresh_nor_in_a_curation(made):
     folder, _, _ = made
     out = folder / "out"
@@ -210,6 +211,7 @@ def test_nothing_returns_in_a_refresh_nor_in_a_curation(made):
     assert not any("elsewhere" in url for url in chosen_of(out))
 
 
+@pytest.mark.slow
 def test_clean_removes_it_from_old_releases_and_work(tmp_path):
     for shard in range(2):
         write_shard(tmp_path / "in", shard, planted=6 if shard else 0)
@@ -295,6 +297,7 @@ def test_killed_at_ten_moments_it_is_whole(prefect_server, tmp_path):
     assert verify(find_release(str(out))).problems == []
 
 
+@pytest.mark.slow
 def test_files_that_changed_since_the_release_are_known_by_their_content(restored):
     folder = restored(none_planted)
     out = folder / "out"
@@ -322,6 +325,7 @@ def test_what_the_release_holds_goes_though_its_input_has_gone_before(restored):
     assert verify(find_release(str(out))).problems == []
 
 
+@pytest.mark.slow
 def test_after_a_rollback_the_advice_of_verify_helps(restored):
     out = restored(one_shard) / "out"
     forget(out, domains=["bad.example"])

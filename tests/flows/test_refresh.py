@@ -49,6 +49,7 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
     assert now["drift"] == []
 
 
+@pytest.mark.slow
 def test_that_old_documents_are_scored_by_another_model_is_told(call, corpus, out, found):
     write_shard(corpus, 5)
     given = "refresh", "--plain", "--output", out, "--input", corpus
@@ -84,6 +85,7 @@ def test_what_settings_name_and_its_content_changed_is_new(refresh, corpus, out,
     assert now["documents"]["filtered"]["Long"] and not again()["new"]
 
 
+@pytest.mark.slow
 def test_code_that_is_named_again_runs_and_all_else_is_the_releases(call, refresh, corpus, out, found, tmp_path):
     rules, own = tmp_path / "rules.py", tmp_path / "own.yaml"
     rules.write_text("import numpy as np\n\nclass Long:\n    def keep(self, d): return np.arange(len(d)) > 9\n")
@@ -189,6 +191,7 @@ def test_a_refresh_that_failed_half_way_is_taken_up_by_the_next(refresh, call, c
     assert work_done(now) >= {"embed", "score"}
 
 
+@pytest.mark.slow
 def test_a_relative_input_is_found_from_another_folder(refresh, curate, tmp_path, monkeypatch):
     first, moved, elsewhere = tmp_path / "first", tmp_path / "moved", tmp_path / "elsewhere"
     write_shard(first / "corpus", 0)
@@ -203,6 +206,7 @@ def test_a_relative_input_is_found_from_another_folder(refresh, curate, tmp_path
     assert find_release(str(moved / "out")).settings()["corpus"]["input"] == [str(moved / "corpus")]
 
 
+@pytest.mark.slow
 def test_relative_paths_of_settings_are_found_from_another_folder(refresh, curate, tmp_path, monkeypatch):
     first, elsewhere = tmp_path / "first", tmp_path / "elsewhere"
     texts = pq.read_table(write_shard(first / "corpus", 0))["text"].to_pylist()

@@ -12,6 +12,7 @@ from datamask.study.embedded import load_corpus
 WORDS_ALONE = ["--set", "select.coverage.atoms={ngrams: 1}"]
 
 
+@pytest.mark.slow
 def test_words_alone_are_chosen_without_vectors_and_refreshed(call, corpus, tmp_path):
     out = tmp_path / "out"
     status, printed, err = call("curate", "--input", corpus, "--output", out, "--json", *WORDS_ALONE)

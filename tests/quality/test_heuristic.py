@@ -291,6 +291,7 @@ def test_score_tells_main_content_from_whole_pages() -> None:
     assert len(np.unique(found)) > 0.9 * len(found)
 
 
+@pytest.mark.slow
 def test_other_languages_do_not_collapse() -> None:
     """Human-edited news in 16 languages: every language's median within 0.15 of the English one."""
     rows = [row for row in real.documents(5) if row["source"] == "masakhanews"]

@@ -204,6 +204,7 @@ def test_broken_probes(tmp_path: Path) -> None:
         read_probe(tmp_path)
 
 
+@pytest.mark.slow
 def test_on_real_pages_it_beats_the_rules() -> None:
     """Main content against whole pages, a page's two texts never on both sides."""
     import pyarrow.compute as pc

@@ -77,6 +77,7 @@ def test_addresses_are_those_that_the_pattern_finds_from_place_to_place():
         assert [(start, end) for start, end, _ in found] == [one.span() for one in _EMAIL.finditer(text)], text
 
 
+@pytest.mark.slow
 def test_long_documents_are_read_once_and_to_their_end():
     """An image in a notebook, the log of a server, a table of numbers: each took time as the square of its length."""
     draw = random.Random(0)

@@ -150,6 +150,7 @@ def test_bytes_do_not_depend_on_threads_or_on_an_interruption(tmp_path, threads,
     assert set(content(second.path)) == set(content(first.path))
 
 
+@pytest.mark.slow
 def test_files_are_bounded_by_rows_and_by_bytes(tmp_path):
     files = make_corpus(tmp_path)
     _, by_rows = released(tmp_path, settings(release={"rows_per_file": 25}), files)

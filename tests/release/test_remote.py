@@ -126,6 +126,7 @@ def test_what_was_uploaded_is_not_read_back(store, tmp_path):
     assert asked == [] and any(path.endswith(".parquet") for method, path in store.requests if method == "PUT")
 
 
+@pytest.mark.slow
 def test_push_from_a_store_and_a_fault_that_passes(store, tmp_path):
     _, staged = on_store(tmp_path, "s3://corpus/three")
     release = publish(staged)

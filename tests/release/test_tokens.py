@@ -218,6 +218,7 @@ def test_the_same_bytes_for_any_workers_cuts_of_the_input_and_order_of_work(made
     assert not write_tokens(release, tokenizer, options, str(tmp_path / "a")).new
 
 
+@pytest.mark.slow
 def test_repeated_rows_give_the_tokens_that_the_column_gives(tmp_path, monkeypatch):
     monkeypatch.setattr(token_files, "ITEM_BYTES", 1)
     monkeypatch.setattr(token_files, "BATCH_ROWS", 2)
@@ -569,6 +570,7 @@ def test_command_and_python_do_the_same(made, tmp_path, capsys):
     assert status == 1 and "✗" in out
 
 
+@pytest.mark.slow
 def test_an_object_store_holds_the_same(made, tmp_path, store):
     release, tokenizer = made
     options = TokenOptions("nanoset", file_tokens=9000)

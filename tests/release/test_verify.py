@@ -206,6 +206,7 @@ def test_verify_finds_the_release_of_an_output_folder(original):
     assert layout.find_release(str(folder / "out" / "latest")).version == release.version
 
 
+@pytest.mark.slow
 def test_rows_of_a_shard_that_the_manifest_has_not_are_found_among_many(tmp_path):
     _, release = released(tmp_path, files=[make_shard(tmp_path, f"s{n:02}", documents(8, n)) for n in range(40)])
     path = a_file(release)

@@ -126,6 +126,7 @@ def test_without_targets_nothing_is_judged(embedded: Embedded) -> None:
     assert found.judged is None and "What a model learns" not in page.markdown(found)
 
 
+@pytest.mark.slow
 def test_a_document_taken_twice_counts_twice(embedded: Embedded) -> None:
     tokens = int(1.2 * embedded.tokens.sum())  # more than there is: most documents have to be taken twice
     changes = {"budget_tokens": tokens, "select_ratio": None, "repeat": 2}

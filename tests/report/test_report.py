@@ -63,6 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_personal_data_is_told_where_it_was_looked_for(made: dict, tmp_path: Path) -> None:
     findings: Findings = made["findings"]
     assert findings.personal == {} and "Personal data" not in made["html"]

@@ -28,6 +28,7 @@ GAINS = """1126.631 76.1809 43.868 35.4606 33.088 32.6405 27.5345 23.2181 20.044
 0.5899"""
 
 
+@pytest.mark.slow
 def test_lazy_greedy_gives_apricots_ranking_and_gains():
     digits = load_digits().data
     unit = torch.nn.functional.normalize(torch.from_numpy(digits), dim=1)

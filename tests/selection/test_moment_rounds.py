@@ -84,6 +84,7 @@ def test_sorted_shards_reach_the_joint_solve_in_one_read(metric, budget, in_memo
     assert problem.size - weights.max() < weights[mask].sum() <= problem.size + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 def test_a_small_sample_is_made_up_for(metric, monkeypatch, in_memory):
     """One document in fifty in the sample: the second solve brings in what it knew nothing of."""

@@ -141,6 +141,7 @@ def test_the_policy_gradient_learns_it(name: str, lamb: float, published: bool) 
     assert best - (0.3 if published else 0.15) * (best - mean) <= found.objective <= best + 1e-9
 
 
+@pytest.mark.slow
 def test_the_policy_gradient_learns_two_at_once_by_batches() -> None:
     features, quality = documents(120, seed=1)
     asked = {"algorithm": {"dispersion": 1.0, "volume": 1.0, "Pair_simi": 1.0}, "n_epochs": 200, "n_rollout": 32}

@@ -201,6 +201,7 @@ def test_fractional_facility_location_is_concave_and_right_at_masks(neighbours):
             assert graph.relaxed(other)[0] <= value + float((other - p) @ graph.excess(level)) + 1e-9
 
 
+@pytest.mark.slow
 def test_facility_location_beside_another_metric():
     """Near its bound, and not behind what either the policy gradient or chance finds."""
     generator = np.random.default_rng(1)

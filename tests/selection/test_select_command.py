@@ -87,6 +87,7 @@ def test_published_flags_work_unchanged(run, algorithm):
     assert found["objective"] == pytest.approx(raw)  # the raw sum, not calibrated
 
 
+@pytest.mark.slow
 def test_train_mask_runs_as_a_module(tmp_path):
     pq.write_table(table(), tmp_path / "in.parquet")
     places = ["--input", str(tmp_path / "in.parquet"), "--output", str(tmp_path / "out.parquet")]

@@ -106,6 +106,7 @@ def test_a_choice_may_not_be_told_all_that_it_is_judged_by(out, target, capsys):
     assert "the judge reads every item of select.target" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_path, capsys, monkeypatch):
     from datamask.study import network
     from datamask.study import run as module

@@ -35,6 +35,7 @@ def asked() -> list[Target]:
     return [Target("t", tuple(Item(text[:60], text[60:]) for text in documents(9, 20, 3)))]
 
 
+@pytest.mark.slow
 def test_it_is_the_same_twice_keeps_the_random_state_and_prefers_what_is_like_the_target(network, asked):
     state = torch.random.get_rng_state()
     sense, nonsense = cut_texts(documents(1, 80), 12_000), cut_texts(noise(1, 80), 12_000)
@@ -105,6 +106,7 @@ def test_sizes_are_what_they_say():
     assert len(size.rates) == 3 and min(size.rates) < max(size.rates) / 10
 
 
+@pytest.mark.slow
 def test_choices_start_from_what_was_read_before_and_its_notes_say_so(asked):
     """From a start like the target a choice costs less than from noise; every choice starts from the same weights."""
     size = replace(TINY, rates=(1e-2,), before=20_000)

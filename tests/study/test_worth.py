@@ -101,6 +101,7 @@ def quiz(tmp_path_factory: pytest.TempPathFactory) -> str:
 CONTROLS = {"A/A", "words shuffled", "planted junk"}
 
 
+@pytest.mark.slow
 def test_judges_say_what_the_new_changes(out: Path, added: Path, quiz: str, tmp_path: Path, capsys) -> None:
     arguments = ["worth", str(added), "--against", str(out), "--targets", quiz]
     with pytest.raises(SystemExit) as end:

@@ -222,6 +222,7 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch, 
     assert 400 <= posed[0] < 700 and found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
 
 
+@pytest.mark.slow
 def test_limits_hold_across_groups(tmp_path, in_memory):
     whole, topic = documents(800, seed=5)
     quotas = [Quota(column="domain", maximum={"1": 0.2}, minimum={"2": 0.5})]

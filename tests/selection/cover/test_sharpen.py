@@ -135,6 +135,7 @@ def test_a_documents_own_maximum(slope: float, aim: float, unit: float) -> None:
     assert own > value.max() - 1e-3 * (unit + slope + abs(aim))
 
 
+@pytest.mark.slow
 def test_of_many_documents_little_is_lost() -> None:
     """Of two budgets together, as that in tokens alone hangs on chance."""
     losses = []
