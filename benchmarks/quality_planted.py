@@ -128,14 +128,17 @@ def additions(generator: random.Random, vocabulary: list[str], language: str) ->
     def number(low: int, high: int) -> int:
         return generator.randint(low, high)
 
+    def inserted(text: str, lines: str) -> str:
+        middle = text.find("\n", len(text) // 2)
+        if middle < 0:
+            middle = text.find(". ", len(text) // 2) + 1 or len(text)
+        return "\n\n".join([text[:middle], lines, text[middle:].lstrip()])
+
     def table(text: str, row: Callable[[], str]) -> str:
         rows: list[str] = []
         while sum(map(len, rows)) < max(200, len(text) // 5):
             rows.append(row())
-        middle = text.find("\n", len(text) // 2)
-        if middle < 0:
-            middle = text.find(". ", len(text) // 2) + 1 or len(text)
-        return "\n\n".join([text[:middle], "\n".join(rows), text[middle:].lstrip()])
+        return inserted(text, "\n".join(rows))
 
     def head(text: str) -> str:
         name, host = words().capitalize(), words().lower()
@@ -182,6 +185,7 @@ def additions(generator: random.Random, vocabulary: list[str], language: str) ->
         "table with tabs": lambda text: table(
             text, lambda: f"{words().capitalize()}\t{number(1900, 2020)}\t{words(2)}\t{number(1, 99)}"
         ),
+        "list with bullets": lambda text: inserted(text, "\n".join(f"• {words(3)}" for _ in range(8))),
         "head of mail": head,
         "signature": lambda text: (
             f"{text}\n\n-- \n{'=' * 60}\n{words(2)}, {words(3)}\n"

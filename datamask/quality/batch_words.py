@@ -16,6 +16,7 @@ from datamask.quality import word_tables as wt
 from datamask.quality.code_points import code_points, hashed, mix_hash
 
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
+CLOSES, CUTS = 1, 2
 FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in tables
 POINT = np.uint64(0x1FFFFF)
 LESS, AMPERSAND, PIPE = (ord(char) for char in "<&|")
@@ -28,15 +29,15 @@ class BatchWords:
     """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's.
 
     Of each (tokens,): start and end among `points`, the kind of its first code point, whether it is a word, whether
-    most of it is capitals, whether it closes a sentence or a clause, and the uint64 hashes of the folded word, of its
-    first LETTERS (`heads`) and of its last (`tails`).
+    most of it is capitals, whether it CLOSES a sentence or a clause or, an ellipsis, CUTS one off, and the uint64
+    hashes of the folded word, of its first LETTERS (`heads`) and of its last (`tails`).
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.points, self.starts, self.ends = code_points(texts)
         self.characters = np.zeros((len(texts), 5), np.int64)  # numbers of code points, see `find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
-        kinds = (np.int64, np.int64, np.uint8, bool, bool, bool, *[np.uint64] * 3)
+        kinds = (np.int64, np.int64, np.uint8, bool, bool, np.uint8, *[np.uint64] * 3)
         found = tuple(np.empty(room, kind) for kind in kinds)
         tokens, angles = find_tokens(self.points, wt.tables().packed, self.ends, found, self.characters, marks)
         self.start, self.end, self.kinds, self.is_word, self.shouted, self.closes, *hashes = (
@@ -45,9 +46,8 @@ class BatchWords:
         self.hashes, self.heads, self.tails = hashes
         # Two of Ethiopic's word spaces end a sentence in 25 of 581 Amharic and Tigrinya pages of news; one is no mark.
         mark, size = self.points[self.start], self.end - self.start
-        self.closes |= (mark == WORDSPACE) & (size > 1)
-        # An ellipsis cuts a text off, as in a list of teasers; in prose the next mark ends the sentence.
-        self.closes &= (mark != ELLIPSIS) & ((mark != FULL_STOP) | (size < 3))
+        self.closes[(mark == WORDSPACE) & (size > 1)] = CLOSES
+        self.closes[(mark == ELLIPSIS) | (mark == FULL_STOP) & (size > 2)] = CUTS
         self.marks = marks[:angles].copy()  # places of "<" and "&"
         self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
 

@@ -12,7 +12,7 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
 from datamask.quality import code_shapes
-from datamask.quality.batch_words import BatchWords
+from datamask.quality.batch_words import CUTS, BatchWords
 from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, beside_others, find_listed
@@ -20,7 +20,7 @@ from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
 from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
-CONTENT_VERSION = 25  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 26  # raised when a measure, a term or the score changes
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
@@ -52,6 +52,8 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
     thead title tr tt u ul video"""
 ENTITY = 8  # characters after "&", ";" among them
 SHORTEST, LONGEST = 3, 60  # words of a sentence
+BULLETS = np.array([ord(mark) for mark in "•●■◆▪►▶✓✔"])  # begin the items of lists
+LISTED = 0.06  # bullets a word: eight items in a text of 130 words
 SEVERAL = 4  # of 25 words: so many words of menus make one
 CAPITALS = 0.5  # share of words with a capital, from which 25 words are a menu's or a list's
 CROWDED = 6  # words of an item of a menu, its separator counted; three separators make one
@@ -125,22 +127,24 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
         "repeated": repeats / np.maximum(runs, 1),
         "tags": count_tags(words) / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
-        "bars": bars * crowded(words) / np.maximum(number, 1),
+        "bars": bars * crowded(words, number) / np.maximum(number, 1),
         "code": code_shapes.code_probability(words),
     }
 
 
-def crowded(words: BatchWords) -> np.ndarray:
+def crowded(words: BatchWords, number: np.ndarray) -> np.ndarray:
     """(documents,) the share of separators and pictures that are three or more in a row, at most CROWDED words from one
-    to the next: fewer are bullets before sentences, or part a name from a date."""
+    to the next: fewer are bullets before sentences, or part a name from a date. A text may hold lists: of BULLETS as
+    many as LISTED of its words, (documents,), are let off."""
     places = np.flatnonzero((words.meanings == BAR) | (words.meanings == QUOTE))
     document = words.document[places]
     close = (np.diff(places) <= CROWDED) & (document[1:] == document[:-1])
     ends = np.pad(close, 1)
     middle = np.pad(ends[:-1] & ends[1:], 1)  # close to the one before and to the one after
     near = (middle[:-2] | middle[1:-1] | middle[2:])[: len(places)]
-    count = np.bincount(document, minlength=len(words))
-    return np.bincount(document, near, minlength=len(words)) / np.maximum(count, 1)
+    items = near & np.isin(words.points[words.start[places]], BULLETS)
+    count, rows, listed = (np.bincount(document, which, minlength=len(words)) for which in (None, near, items))
+    return (rows - np.minimum(listed, LISTED * number)) / np.maximum(count, 1)
 
 
 def count_tags(words: BatchWords) -> np.ndarray:
@@ -339,9 +343,12 @@ def _lifts(
 def standing(first, is_word, shouted, closes, figures, linked, parted, found):  # type: ignore[no-untyped-def]
     """Fills found (documents, 6) with numbers: of words in no figures, of other words in passages of figures, of words
     of links, of links; and of the words in no figures, of those in sentences or clauses, the last of which may be cut
-    off, and of those that are `shouted`."""
+    off, and of those that are `shouted`.
+
+    An ellipsis in prose ends no sentence. In a list of teasers it cuts each of them off: what stands before it is in
+    no sentence where there is another at most LONGEST words before."""
     for document in range(len(first) - 1):
-        plain, apart, addressed, links, said, since, loud = 0, 0, 0, 0, 0, 0, 0
+        plain, apart, addressed, links, said, since, loud, uncut = 0, 0, 0, 0, 0, 0, 0, LONGEST + 1
         for at in range(first[document], first[document + 1]):
             links += linked[at] and (parted[at] or at == first[document] or not linked[at - 1])
             if is_word[at]:
@@ -349,7 +356,12 @@ def standing(first, is_word, shouted, closes, figures, linked, parted, found):  
                 apart += figures[at] and not linked[at]
                 plain += not figures[at]
                 since += not figures[at]
+                uncut += 1
                 loud += shouted[at] and not figures[at]
+            elif closes[at] == CUTS:
+                if uncut <= LONGEST:
+                    since = 0
+                uncut = 0
             elif closes[at]:
                 if SHORTEST <= since <= LONGEST:
                     said += since

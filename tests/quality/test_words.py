@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.quality import word_tables as w
-from datamask.quality.batch_words import FIGURES, REACH, BatchWords
+from datamask.quality.batch_words import CUTS, FIGURES, REACH, BatchWords
 from datamask.quality.code_points import BASE, mix_hash
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import find_listed
@@ -68,8 +69,8 @@ def test_tokens(texts: list[str]) -> None:
     assert words.is_word.tolist() == [word[start] for start, _ in tokens]
     cut = [joined[start] == "…" or joined[start:end] == "." * max(3, end - start) for start, end in tokens]
     clauses = [joined[start] in ";:；：؛—–" or kinds[start] & w.STOP != 0 for start, _ in tokens]
-    clauses = [ends and not off for ends, off in zip(clauses, cut, strict=True)]
-    assert words.closes.tolist() == [ends and not word[start] for ends, (start, _) in zip(clauses, tokens, strict=True)]
+    closing = [CUTS if off else ends for ends, off in zip(clauses, cut, strict=True)]
+    assert words.closes.tolist() == [how * (not word[start]) for how, (start, _) in zip(closing, tokens, strict=True)]
     assert words.kinds.tolist() == [kinds[start] for start, _ in tokens]
     assert words.marks.tolist() == [at for at, char in enumerate(joined) if char in "<&"]
     assert words.first.tolist()[:-1] == [sum(token[0] < start for token in tokens) for start in words.starts]
@@ -186,14 +187,21 @@ def near(mask: np.ndarray) -> np.ndarray:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_words_in_sentences(tokens: Tokens) -> None:
-    is_word, figures, loud, linked, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    is_word, figures, loud, linked, marks = (np.ascontiguousarray(column) for column in tokens.flags.T)
     linked, parted = linked & figures, tokens.hashes % 2 == 0
+    cuts = marks & ~is_word & (tokens.hashes % 5 == 1)
+    closes = marks & ~is_word & ~cuts
     found = np.empty((len(tokens.first) - 1, 6), np.int64)
-    standing(tokens.first, is_word, loud & is_word, closes & ~is_word, figures, linked, parted, found)
+    standing(tokens.first, is_word, loud & is_word, closes + cuts * np.uint8(CUTS), figures, linked, parted, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, apart = (is_word & ~figures)[mine], (is_word & figures & ~linked)[mine].sum()
         links = (linked[mine] & (parted[mine] | ~np.append(False, linked[mine])[:-1])).sum()
-        *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
+        among, whole = is_word[mine].cumsum(), words.copy()
+        for at, last in pairwise(np.flatnonzero(cuts[mine]).tolist()):
+            if among[last] - among[at] <= LONGEST:  # a second ellipsis: the words since the last mark are cut off
+                begun = np.flatnonzero(closes[mine][:last])
+                whole[begun[-1] if len(begun) else 0 : last] = False
+        *pieces, rest = (int(part.sum()) for part in np.split(whole, np.flatnonzero(closes[mine])))
         said = sum(size for size in pieces if SHORTEST <= size <= LONGEST)
         said += rest * (said > 0 and SHORTEST <= rest <= LONGEST)
         addressed = (is_word & linked)[mine].sum()
