@@ -143,7 +143,7 @@ STAGES = {
             "one",
             "quality",
             ("convert", "encoder"),
-            version=16,
+            version=17,
             settings=_READING,
             run="datamask.quality.prepare:prepare_quality",
             sums=True,
