@@ -16,7 +16,7 @@ from datamask.quality import word_tables as wt
 from datamask.quality.code_points import code_points, hashed, mix_hash
 
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
-CLOSES, CUTS = 1, 2
+CLOSES, CUTS = 1, 2  # what a mark does to the sentence before it
 FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in tables
 POINT = np.uint64(0x1FFFFF)
 LESS, AMPERSAND, PIPE = (ord(char) for char in "<&|")

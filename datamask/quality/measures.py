@@ -134,8 +134,11 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
 
 def crowded(words: BatchWords, number: np.ndarray) -> np.ndarray:
     """(documents,) the share of separators and pictures that are three or more in a row, at most CROWDED words from one
-    to the next: fewer are bullets before sentences, or part a name from a date. A text may hold lists: of BULLETS as
-    many as LISTED of its words, (documents,), are let off."""
+    to the next: fewer are bullets before sentences, or part a name from a date. A text may hold lists: LISTED BULLETS
+    a word are let off.
+
+    :param number: (documents,) of words
+    """
     places = np.flatnonzero((words.meanings == BAR) | (words.meanings == QUOTE))
     document = words.document[places]
     close = (np.diff(places) <= CROWDED) & (document[1:] == document[:-1])
@@ -346,7 +349,8 @@ def standing(first, is_word, shouted, closes, figures, linked, parted, found):  
     off, and of those that are `shouted`.
 
     An ellipsis in prose ends no sentence. In a list of teasers it cuts each of them off: what stands before it is in
-    no sentence where there is another at most LONGEST words before."""
+    no sentence where there is another at most LONGEST words before.
+    """
     for document in range(len(first) - 1):
         plain, apart, addressed, links, said, since, loud, uncut = 0, 0, 0, 0, 0, 0, 0, LONGEST + 1
         for at in range(first[document], first[document + 1]):

@@ -32,10 +32,11 @@ USUAL_OF_CODE = ("bars",)
 OF_KNOWN_LANGUAGES = ("order", "unknown")
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
-# Faults that each document of the sample might have more, as many times as it has none: an exponential distribution's,
-# of mean 2. Else a sound text with one line of a site's notices would rank last in a language whose texts have none.
+# Each document of the sample counts with none of these faults more in one half of the cases; in the other half they are
+# spread as an exponential distribution of mean 2. Without them a sound text with one line of a site's notices would
+# rank last in a language whose texts have none.
 BLEMISHES = np.append(np.zeros(20), -2 * np.log(1 - (np.arange(20) + 0.5) / 20))
-SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
+SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; of a text as usual r is ¾
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 import time
-from functools import reduce
 from pathlib import Path
 
 import httpx
 import pytest
 
+from datamask.config import load_config
 from tests.flows.conftest import SMALL, write_shard
 
 ROOT = Path(__file__).parents[2]
@@ -104,12 +104,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
 
     for number in range(2):
         write_shard(tmp_path / "corpus", number)
-    config = {}
-    for setting in SMALL:
-        name, value = setting.split("=")
-        *sections, key = name.split(".")
-        held = reduce(lambda section, name: section.setdefault(name, {}), sections, config)
-        held[key] = json.loads(value)
+    config = load_config(overrides=SMALL).model_dump(mode="json", exclude_unset=True)
     run = ["deployment", "run", "--watch"]
     place = ["-p", f"input={tmp_path / 'corpus'}", "-p", f"output={tmp_path / 'out'}"]
     done = prefect(environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(config)}")
