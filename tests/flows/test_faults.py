@@ -1,6 +1,7 @@
 """Faults injected into each stage: what is tried again, what is not, what the user reads; nothing lost."""
 
 import errno
+import itertools
 import json
 import threading
 import time
@@ -24,21 +25,23 @@ PER_SHARD = ("convert", "index", "embed", "score", "signatures", "mask")
 
 @pytest.fixture
 def inject(monkeypatch):
-    """inject(stage, fault): fault(call number) runs before every call of the stage; gives the counter of calls."""
+    """inject(stage, fault, shard): fault(number) runs before the stage's calls, or those for the shard; the stages that
+    are made in one reading are tried again together. `calls` counts all."""
     calls = Counter()
     lock = threading.Lock()
 
-    def wrap(stage, fault):
+    def wrap(stage, fault, shard=None):
         run = STAGES[stage].run if stage != "prices" else "datamask.prices:learn_prices"
         module, _, name = run.partition(":")
         real = getattr(import_module(module), name)
+        numbers = itertools.count(1)
 
         @wraps(real)
         def faulty(*arguments, **keywords):
             with lock:
                 calls[stage] += 1
-                number = calls[stage]
-            fault(number)
+            if shard is None or shard == (keywords.get("shard") or keywords["files"].shard).name:
+                fault(next(numbers))
             return real(*arguments, **keywords)
 
         monkeypatch.setattr(f"{module}.{name}", faulty)
@@ -65,7 +68,8 @@ def always(error):
 @pytest.mark.slow
 def test_a_fault_that_passes_is_tried_again_in_every_stage(inject, call, corpus, out, found):
     for stage in FAULTY:
-        inject(stage, once(ConnectionResetError(errno.ECONNRESET, "connection reset by peer")))
+        fault = once(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+        inject(stage, fault, "shard-01" if stage in PER_SHARD else None)
     status, printed, err = call("curate", "--input", corpus, "--output", out, "--json", "--set", "select.lamb=0.7")
     assert status == 0, err
     assert json.loads(printed)["documents"]["read"] == 180
