@@ -1,5 +1,5 @@
 """Token ids by words: a tokenizer that splits text into words first gives a word the same tokens wherever it stands, so
-each distinct word of some texts is tokenised once, and remembered.
+each distinct word of some texts is tokenised once.
 
 words = WordTokenizer(tokenizer)          # if splits_into_words(tokenizer)
 words.count(["one text", "another"])      # int64 [2]
@@ -8,33 +8,19 @@ words.count(["one text", "another"])      # int64 [2]
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
 from datamask.text.utf8 import Texts, utf8
-from datamask.text.word_letters import KINDS, LOWER, letters
-from datamask.text.word_loops import (
-    Merges,
-    WordTable,
-    find_words,
-    learn_merges,
-    lowered,
-    merge_pairs,
-    number_words,
-    place_again,
-    sum_tokens,
-    tokens,
-)
+from datamask.text.word_loops import LOWER, Merges, fill_pair_table, find_words, merge_pairs
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
 TOGETHER = 1000  # words tokenised as one text: the library's record of a text costs more than a word's tokens
-REMEMBERED = 1_000_000  # words, and eight times as many tokens: 45 bytes a word and 4 a token
+REMEMBERED = 500_000  # words that the library tokenised, of about 250 bytes each
 
 
 def byte_letters() -> list[str]:
@@ -62,21 +48,6 @@ def _steps(part: dict | None, sequence: str) -> list[str]:
     return [step["type"] for step in (part[sequence] if part["type"] == "Sequence" else [part])]
 
 
-class _Found(NamedTuple):
-    """The words of some texts, one after the other."""
-
-    numbers: np.ndarray  # int32 [words]: which of the known words each is
-    texts: np.ndarray  # int64 [texts + 1]: where each text's words begin
-    ends: np.ndarray  # int64 [known + 1]: where a known word's tokens begin, and the last one's end
-    ids: np.ndarray  # int32 [tokens of the known words]
-
-    def sums(self) -> np.ndarray:
-        """int64 [texts]: tokens of each."""
-        found = np.empty(len(self.texts) - 1, np.int64)
-        sum_tokens(self.numbers, self.texts, self.ends, found)
-        return found
-
-
 class WordTokenizer:
     """Token ids of texts; safe to call from any thread. The tokenizer must be one that `splits_into_words`."""
 
@@ -84,142 +55,79 @@ class WordTokenizer:
         self._tokenizer = tokenizer
         (self._separator,) = tokenizer.encode(SEPARATOR, add_special_tokens=False).ids
         self._merges = _Merges.of(tokenizer)
-        self._lock = threading.Lock()
-        self._forget()
+        self._remembered: dict[str, np.ndarray] = {}  # what the library said of words
 
     def count(self, texts: Texts) -> np.ndarray:
         """int64 [texts]: tokens of each.
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
-        return self._find(texts).sums()
+        words, firsts = split_words(texts)
+        coded = words.dictionary_encode()
+        _, lengths = self.ids_of_words(coded.dictionary)
+        return _sums(lengths[coded.indices.to_numpy()], firsts)
 
     def ids(self, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts].
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
-        found = self._find(texts)
-        lengths = found.sums()
-        ids = np.empty(lengths.sum(), np.int32)
-        tokens(found.numbers, len(found.numbers), found.ends, found.ids, ids)
-        return ids, lengths
+        words, firsts = split_words(texts)
+        coded = words.dictionary_encode()
+        ids, lengths = self.ids_of_words(coded.dictionary)
+        listed = pa.LargeListArray.from_arrays(np.append(0, np.cumsum(lengths)), ids)
+        return listed.take(coded.indices).flatten().to_numpy(), _sums(lengths[coded.indices.to_numpy()], firsts)
 
     def ids_of_words(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of words that `split_words` found, all different: ids int32 [tokens], lengths int64 [words].
 
-        The compiled loop's where it can, else the library's. Nothing is remembered.
+        The compiled loop's where it can, else the library's.
         """
-        if self._merges is None:
-            return self._told(words.to_pylist())
-        mine, lengths = self._merges.apply(words)
-        others = np.flatnonzero(lengths < 0)
-        told, sizes = self._told(words.take(pa.array(others)).to_pylist())
-        own = np.flatnonzero(lengths >= 0)
-        own_lengths = lengths[own]
-        lengths[others] = sizes
-        ends = np.cumsum(lengths)
-        ids = np.empty(ends[-1] if len(ends) else 0, np.int32)
-        for found, which, size in ((mine, own, own_lengths), (told, others, sizes)):
-            shifts = ends[which] - np.cumsum(size)
-            ids[np.repeat(shifts, size) + np.arange(len(found))] = found
+        mine, lengths = self._merges.apply(words) if self._merges else (np.zeros(0, np.int32), np.full(len(words), -1))
+        merged = lengths >= 0
+        told = self._told(words.filter(pa.array(~merged)).to_pylist())
+        lengths[~merged] = [len(tokens) for tokens in told]
+        ids, is_mine = np.empty(lengths.sum(), np.int32), np.repeat(merged, lengths)
+        ids[is_mine] = mine
+        ids[~is_mine] = np.concatenate([np.zeros(0, np.int32), *told])
         return ids, lengths
 
-    def _find(self, texts: Texts) -> _Found:
-        split, bounds = split_words(texts)
-        with self._lock:
-            if self._words.known > REMEMBERED or len(self._ids) > 8 * REMEMBERED:
-                self._forget()
-            before = self._words.known
-            numbers = self._words.number(split)
-            try:
-                self._learn(self._words.since(before))
-            except BaseException:
-                self._forget()  # words without tokens
-                raise
-            return _Found(numbers, bounds, self._ends, self._ids)
-
-    # ---------------------------------------------------------------- what is remembered
-
-    def _forget(self) -> None:
-        self._words = _KnownWords()
-        self._ids = np.zeros(0, np.int32)  # their tokens, one after the other
-        self._ends = np.zeros(1, np.int64)  # where a word's tokens begin, and the last one's end
-
-    def _learn(self, words: pa.LargeStringArray) -> None:
-        if not len(words):
-            return
-        ids, lengths = self.ids_of_words(words)
-        self._ids = np.concatenate([self._ids, ids])
-        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
-
-    def _told(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """What the library says."""
-        groups = [list(words[first : first + TOGETHER]) for first in range(0, len(words), TOGETHER)]
+    def _told(self, words: Sequence[str]) -> list[np.ndarray]:
+        """The tokens of each word as the library has them, which is asked for a word once."""
+        if len(self._remembered) > REMEMBERED:
+            self._remembered = {}
+        known = self._remembered  # also when another thread begins a new one
+        new = [word for word in words if word not in known]
+        groups = [new[first : first + TOGETHER] for first in range(0, len(new), TOGETHER)]
         joined = self._encode([f" {SEPARATOR} ".join(group) for group in groups])
-        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for group, together in zip(groups, joined, strict=True):
             separators = np.flatnonzero(together == self._separator)
             if len(separators) == len(group) - 1:
-                ids.append(np.delete(together, separators))
-                lengths.append(np.diff(separators, prepend=-1, append=len(together)) - 1)
+                parts = np.split(np.delete(together, separators), separators - np.arange(len(separators)))
             else:  # a word holds the separator
-                alone = self._encode(group)
-                ids.extend(alone)
-                lengths.append(np.array([len(one) for one in alone]))
-        return np.concatenate(ids), np.concatenate(lengths)
+                parts = self._encode(group)
+            known.update(zip(group, parts, strict=True))
+        return [known[word] for word in words]
 
     def _encode(self, texts: list[str]) -> list[np.ndarray]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
-class _KnownWords:
-    """Words, numbered in the order in which they were met: a hash table that the compiled loops look up."""
-
-    def __init__(self) -> None:
-        self.known = 0
-        self._slots = np.full(1 << 12, -1, np.int32)
-        self._hashes = np.zeros(0, np.uint64)
-        self._ends = np.zeros(1, np.int64)
-        self._letters = np.zeros(0, np.uint8)
-
-    def number(self, words: pa.LargeStringArray) -> np.ndarray:
-        """int32 [words]: the number of each; new ones are added."""
-        _, places, data = words.buffers()
-        starts = np.frombuffer(places, np.int64, len(words) + 1)
-        spelled = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-        most = self.known + len(words)
-        self._hashes, self._ends = _room(self._hashes, most), _room(self._ends, most + 1)
-        self._letters = _room(self._letters, int(self._ends[self.known] + len(spelled)))
-        if 2 * most > len(self._slots):
-            self._slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
-            place_again(self._hashes, self.known, self._slots)
-        numbers = np.empty(len(words), np.int32)
-        table = WordTable(self._slots, self._hashes, self._ends, self._letters)
-        self.known = number_words(spelled, starts, len(words), table, self.known, numbers)
-        return numbers
-
-    def since(self, first: int) -> pa.LargeStringArray:
-        """The words from number `first` on."""
-        ends = self._ends[first : self.known + 1]
-        letters = pa.py_buffer(self._letters[ends[0] : ends[-1]])
-        return pa.LargeStringArray.from_buffers(self.known - first, pa.py_buffer(ends - ends[0]), letters)
-
-
 class _Merges:
-    """A tokenizer's byte-pair encoding, for words of ASCII or of `letters`: nothing in them to be split, nor to be
-    normalized but to small letters."""
+    """A tokenizer's byte-pair encoding, for words of ASCII: nothing in them to be split, nor to be normalized but to
+    small letters."""
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
-        self._of_byte = np.full(256, -1, np.int64)
+        of_byte = np.full(256, -1, np.int64)
         for byte, letter in enumerate(byte_letters()):
-            if byte > 0x20 and LOWER[byte] == byte:
-                self._of_byte[byte] = vocabulary.get(letter, -1)
-        self._made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
+            if 0x20 < byte < 0x80 and LOWER[byte] == byte:
+                of_byte[byte] = vocabulary.get(letter, -1)
+        made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
         parts = np.array([(vocabulary[left], vocabulary[right]) for left, right in merges], np.int32).reshape(-1, 2)
-        self._pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
-        learn_merges(parts, self._pairs)
+        pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
+        fill_pair_table(parts, pairs)
+        self._known = Merges(of_byte, pairs, made)
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> _Merges | None:
@@ -234,24 +142,16 @@ class _Merges:
         """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
         −1 of the others."""
         _, places, data = words.buffers()
-        ends = np.frombuffer(places, np.int64, len(words) + 1)
+        ends = np.frombuffer(places, np.int64, len(words) + 1) if len(words) else np.zeros(1, np.int64)
         raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-        spelled, bounds = np.empty(2 * len(raw), np.uint8), np.zeros(len(words) + 1, np.int64)
-        able = np.empty(len(words), bool)
-        lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
-        ids, lengths = np.empty(bounds[-1], np.int32), np.empty(len(words), np.int64)
-        merges = Merges(self._of_byte, self._pairs, self._made)
-        filled = merge_pairs(spelled, bounds, able, merges, MERGED, ids, lengths)
+        ids, lengths = np.empty(len(raw), np.int32), np.empty(len(words), np.int64)
+        filled = merge_pairs(raw, ends, self._known, MERGED, ids, lengths)
         return ids[:filled], lengths
 
 
-def _room(array: np.ndarray, size: int) -> np.ndarray:
-    """The array, or one at least twice as long with the same beginning, so that it has room for `size`."""
-    if len(array) >= size:
-        return array
-    larger = np.zeros(max(size, 2 * len(array)), array.dtype)
-    larger[: len(array)] = array
-    return larger
+def _sums(lengths: np.ndarray, firsts: np.ndarray) -> np.ndarray:
+    """int64 [texts]: the tokens of each, by those of its words. firsts: where each text's words begin."""
+    return np.diff(np.append(0, np.cumsum(lengths))[firsts])
 
 
 def split_words(texts: Texts) -> tuple[pa.LargeStringArray, np.ndarray]:
@@ -266,7 +166,7 @@ def split_words(texts: Texts) -> tuple[pa.LargeStringArray, np.ndarray]:
     raw, bounds = raw[bounds[0] : bounds[-1]], bounds - bounds[0]
     spelled, starts = np.empty(len(raw), np.uint8), np.empty(len(raw) + 1, np.int64)
     firsts = np.empty(len(bounds), np.int64)
-    count = find_words(raw, bounds, KINDS, LOWER, spelled, starts, firsts)
+    count = find_words(raw, bounds, spelled, starts, firsts)
     starts = starts[: count + 1].copy()
     words = pa.LargeStringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(spelled[: starts[-1]]))
     return words, firsts
