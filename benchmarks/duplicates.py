@@ -41,9 +41,9 @@ from datamask.filter.duplicates import find_duplicates
 from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs
 from datamask.filter.signatures import sign_shard
-from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool_model import PoolModel, fit_pool_model, sample, write_pool_model
+from datamask.quality.scorers import ContentScorer
 from datamask.stages import ShardFiles, required
 from datamask.text.text_hashes import text_hash
 

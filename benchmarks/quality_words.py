@@ -26,9 +26,9 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from datamask.quality import pool_model as pool
-from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.rules import score_rules as by_rules
+from datamask.quality.scorers import ContentScorer
 
 PLANTED_SOURCES = ("masakhanews", "de_federal_law", "movie_reviews", "udhr2")
 

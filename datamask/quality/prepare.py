@@ -19,11 +19,10 @@ from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
-from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
 from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.quality.scorers import load_scorer, pin_scorer
+from datamask.quality.scorers import ContentScorer, load_scorer, pin_scorer
 
 if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef
@@ -81,29 +80,23 @@ def _content(
     key = STAGES["quality"].key(config, sorted(shard.columns_key for shard in shards))
     path = f"quality/pool-{key}.safetensors"
     if not storage.exists(storage.join(work, path)):
-        texts, languages = pool.sample(_texts(shards, config))
+        rows = _rows_with_text(shards, config, ["text", "language"])
+        texts, languages = pool.sample((row["text"], row["language"]) for row in rows)
         if not texts:
             raise InputError(why_no_text(shards, config))
         pool.write_pool_model(storage.join(work, path), pool.fit_pool_model(texts, languages))
     return ContentScorer.pin_fitted(settings, path, work)
 
 
-def _texts(shards: Sequence[Shard], config: Config) -> Iterator[tuple[str, str | None]]:
-    """Texts with their languages, of up to SAMPLE_ROWS rows in the order of a hash of the shards' content."""
-    for batch in _first_batches(shards, config, ["text", "language"]):
-        for row in filter(_has_text, batch.to_pylist()):
-            yield row["text"], row["language"]
-
-
-def _first_batches(shards: Sequence[Shard], config: Config, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of shards in the order of a hash of their content, until they have SAMPLE_ROWS."""
-    rows = 0
+def _rows_with_text(shards: Sequence[Shard], config: Config, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Those of the first SAMPLE_ROWS rows that have text, of shards in the order of a hash of their content."""
+    looked_at = 0
     for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
-        if rows >= SAMPLE_ROWS:
+        if looked_at >= SAMPLE_ROWS:
             break
         for batch in read_batches(shard, config, columns):
-            rows += batch.num_rows
-            yield batch
+            looked_at += batch.num_rows
+            yield from (row for row in batch.to_pylist() if row["text"] and not row["text"].isspace())
 
 
 def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bool:
@@ -170,8 +163,7 @@ def _sample(
     given = [encoder.name] if "vectors" in needs and encoder and encoder.kind == "column" else []
     stated = ["language"] if "languages" in needs else []
     wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
-    rows = (row for batch in _first_batches(shards, config, wanted) for row in batch.to_pylist())
-    found = heapq.nsmallest(SAMPLE_DOCUMENTS, filter(_has_text, rows), key=_hash_of_text)
+    found = heapq.nsmallest(SAMPLE_DOCUMENTS, _rows_with_text(shards, config, wanted), key=_hash_of_text)
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None
     assert encoder is not None or not needs & {"vectors", "encoder_scores"}  # config.quality.reads_encoder
@@ -187,10 +179,6 @@ def _sample(
     numbers = numbers_of(pa.table({name: [row[name] for row in found] for name in columns}), columns)
     languages = [row["language"] for row in found] if stated else None
     return Documents(np.arange(len(texts)), texts, vectors, encoder_scores, languages, numbers)
-
-
-def _has_text(row: Mapping[str, Any]) -> bool:
-    return bool(row["text"] and not row["text"].isspace())
 
 
 def _hash_of_text(row: Mapping[str, Any]) -> bytes:

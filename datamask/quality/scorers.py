@@ -18,12 +18,13 @@ from datamask.config import Config
 from datamask.config import ScorerSettings as Settings
 from datamask.errors import ConfigError
 from datamask.models.load import ModelCache
-from datamask.quality import rules, terms
+from datamask.quality import pool_model, rules, terms
 from datamask.quality.documents import Documents, Need, Scorer, Scores, plain_scores
+from datamask.quality.measures import CONTENT_VERSION, measure
 from datamask.quality.quality_ref import ScorerRef
 
 BUILT_IN = {
-    "content": "datamask.quality.content:ContentScorer",
+    "content": "datamask.quality.scorers:ContentScorer",
     "heuristic": "datamask.quality.scorers:HeuristicScorer",
     "column": "datamask.quality.scorers:ColumnScorer",
     "encoder": "datamask.quality.scorers:EncoderScorer",
@@ -79,6 +80,38 @@ def reasons(scores: Mapping[str, float | None]) -> list[str]:
             if all(f"{name}.{signal}" in scores for signal in signals):
                 found |= dict.fromkeys(explain({signal: scores[f"{name}.{signal}"] for signal in signals}))
     return list(found)
+
+
+class ContentScorer(Scorer):
+    """The default scorer: what a document's words are like beside those of the pool, with its measures and faults as
+    signals. A score in [0, 1], comparable within and between languages; see `terms.py`."""
+
+    signals = terms.SIGNALS
+    needs: frozenset[Need] = frozenset({"texts", "languages"})
+
+    def __init__(self, model: pool_model.PoolModel) -> None:
+        self._model = model
+
+    @classmethod
+    def pin_fitted(cls, settings: Settings, path: str, work: str) -> ScorerRef:
+        """The scorer whose model is at `path` in the work folder; the key holds the file's bytes."""
+        fingerprint = storage.fingerprint(storage.join(work, path))
+        return ScorerRef(settings, path, None, storage.key("content", CONTENT_VERSION, fingerprint))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:
+        return cls(pool_model.read_pool_model(storage.join(work, ref.path)))
+
+    def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`; the signals are the measures and the faults."""
+        given = documents.languages or [None] * len(documents)
+        scores, signals = [np.zeros(0, np.float32)], [np.zeros((0, len(self.signals)), np.float32)]
+        for words, names in pool_model.batches(documents.texts, given):
+            measured, group = measure(words, names, self._model.pool)
+            found, faults = terms.score_terms(measured, group, self._model.usual)
+            scores.append(found)
+            signals.append(np.concatenate([measured, faults.astype(np.float32)], axis=1))
+        return Scores(np.concatenate(scores), np.concatenate(signals))
 
 
 class PlainScorer(Scorer):

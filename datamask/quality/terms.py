@@ -57,8 +57,14 @@ class MeasureTerm:
 
     def value(self, measured: np.ndarray) -> np.ndarray:
         """(n,) float64 of the (n, MEASURES) measured."""
-        found = measured[:, MEASURES.index(self.measure)].astype(np.float64)
+        found = column_of(measured, self.measure)
         return np.sqrt(found) if self.root else found
+
+
+def column_of(measured: np.ndarray, measure: str) -> np.ndarray:
+    """(n,) float64: one measure of the (n, MEASURES) measured."""
+    found: np.ndarray = measured[:, MEASURES.index(measure)].astype(np.float64)
+    return found
 
 
 TERMS: tuple[MeasureTerm, ...] = (
@@ -166,18 +172,13 @@ def _quartiles(values: np.ndarray) -> np.ndarray:
 
 def evidence(measured: np.ndarray) -> np.ndarray:
     """(n,) in [0, 1): how much the document shows of itself."""
-    number = measured[:, MEASURES.index("words")].astype(np.float64) ** 2
+    number = column_of(measured, "words") ** 2
     return number / (number + EVIDENCE**2)
-
-
-def _words(measured: np.ndarray) -> np.ndarray:
-    """(n,) float64: how many words the documents have, 1 at least."""
-    return np.maximum(measured[:, MEASURES.index("words")].astype(np.float64), 1)
 
 
 def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.ndarray:
     """(n, TERMS) float64, 0 and more: each term's weight times its distance beyond what is usual."""
-    sure, root = evidence(measured), np.sqrt(_words(measured))
+    sure, root = evidence(measured), np.sqrt(np.maximum(column_of(measured, "words"), 1))
     found = np.zeros((len(measured), len(TERMS)))
     for place, term in enumerate(TERMS):
         median, spread = usual.median[group, place], usual.spread[group, place]
@@ -195,9 +196,7 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.nda
 def listed(measured: np.ndarray, order: np.ndarray) -> np.ndarray:
     """(n,) the share of words in passages of figures, but for those that are text with numbers in it: of the words that
     may be (`numbered`), as large a part as their order is of the usual one, (n,)."""
-    figures, numbered, mine = (
-        measured[:, MEASURES.index(name)].astype(np.float64) for name in ("figures", "numbered", "numbered_order")
-    )
+    figures, numbered, mine = (column_of(measured, name) for name in ("figures", "numbered", "numbered_order"))
     text: np.ndarray = np.clip(np.nan_to_num(mine) / order, 0, 1)
     return np.maximum(figures - text * numbered, 0)
 
@@ -208,8 +207,7 @@ def by_chance(measured: np.ndarray, median: np.ndarray, spread: np.ndarray) -> n
     Shuffled words have 0 in every language; texts (n,) medians, with the spreads of whole documents. Both vary the more
     the fewer words there are. What is above the median, or below 0, is as the median or 0 are.
     """
-    order = measured[:, MEASURES.index("order")].astype(np.float64)
-    words = _words(measured)
+    order, words = column_of(measured, "order"), np.maximum(column_of(measured, "words"), 1)
     usual, chance = np.hypot(spread, ONE_USUAL / np.sqrt(words)), np.hypot(LEAST_CHANCE, ONE_CHANCE / np.sqrt(words))
     far, near = np.minimum(order - median, 0) / usual, np.maximum(order, 0) / chance
     found: np.ndarray = (far**2 - near**2) / 2 + np.log(usual / chance)
@@ -226,7 +224,7 @@ def score_terms(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> t
         above = np.interp(goodness[mine], usual.ranks[one], GRID)  # of equal documents the best's rank, and the worst's
         below = np.interp(-goodness[mine], -usual.ranks[one][::-1], GRID)
         ranked[mine] = (above + 1 - below) / 2
-    sure, words = evidence(measured), measured[:, MEASURES.index("words")].astype(np.float64)
+    sure, words = evidence(measured), column_of(measured, "words")
     ranked = sure * ranked + (1 - sure) * UNDECIDED * words / (words + NOTHING)
     return (1 - (1 - ranked) ** SATURATION).astype(np.float32), found
 

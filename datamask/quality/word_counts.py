@@ -106,13 +106,9 @@ def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
     return NgramCounts(**{name: CountTable.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})
 
 
-@compiled
-def neighbours(left, right):  # type: ignore[no-untyped-def]
+def neighbours(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none."""
-    found = np.zeros(len(left), np.uint64)
-    for at in range(len(left) - 1):
-        found[at] = mix_hash(left[at] * PAIR + right[at + 1])
-    return found
+    return np.append(mix_hash(left[:-1] * PAIR + right[1:]), np.zeros(min(len(left), 1), np.uint64))
 
 
 @compiled

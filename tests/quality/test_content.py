@@ -24,8 +24,8 @@ from datamask.quality import pool_model as pool
 from datamask.quality import word_counts as ngrams
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.code_points import mix_hash
-from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
+from datamask.quality.scorers import ContentScorer
 from datamask.quality.spellings import Spellings
 from tests.quality import build, real
 from tests.quality.tables import counts_of
