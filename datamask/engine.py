@@ -18,12 +18,12 @@ from itertools import accumulate, pairwise
 from math import ceil, inf
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from datamask.arithmetic import prepared_by_numpy, same_arithmetic
 from datamask.config import Config
 from datamask.corpus.held_text import HeldText, holding
-from datamask.errors import ConfigError, MissingExtraError, StorageError, is_retryable
+from datamask.errors import ConfigError, MissingExtraError, StorageError
 from datamask.libraries import load_drawing, loaded, loading
 from datamask.pipeline import STAGES, Stage
 from datamask.progress import BOARD, Board, EndedError, stop_if_ended
@@ -42,6 +42,8 @@ from datamask.work import (
     can_retry,
     describe,
 )
+
+T = TypeVar("T")
 
 # tasks of a stage, unless run.shards_per_task says otherwise
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and of Prefect's server
@@ -121,6 +123,18 @@ class Engine:
         """Whether another attempt cannot help, whatever the error's type says."""
         return False
 
+    def try_again(self, call: Callable[[], T]) -> T:
+        """What a call returns, tried as often as the settings say where its error may pass."""
+        run = self.config.run
+        for attempt in range(run.retries):
+            try:
+                return call()
+            except Exception as error:
+                if not can_retry(error) or self.gives_up(error):
+                    raise
+                time.sleep(run.retry_delay * 2**attempt)
+        return call()
+
     def __enter__(self) -> Self:
         self._context = ExitStack()
         self._context.callback(BOARD.reset, BOARD.set(self.board))
@@ -165,16 +179,8 @@ class Engine:
         began, self._waited[stage.name] = time.monotonic(), 0.0
         same_arithmetic()  # of the reduces, as of the maps
         maps = Rounds(self, stage.name, rows / stage.rounds)
-        settings = self.config.run
-        for attempt in range(settings.retries + 1):
-            try:
-                with hear_shares(partial(self.board.reach, stage.name), stop_if_ended):
-                    result = stage.call(maps=maps, config=self.config, **given)
-                break
-            except Exception as error:
-                if attempt == settings.retries or not is_retryable(error) or self.gives_up(error):
-                    raise
-                time.sleep(settings.retry_delay * 2**attempt)
+        with hear_shares(partial(self.board.reach, stage.name), stop_if_ended):
+            result = self.try_again(partial(stage.call, maps=maps, config=self.config, **given))
         worked = max(0.0, time.monotonic() - began - self._waited[stage.name])
         self.board.end_whole(stage.name, cached=cached(result), seconds=worked)
         return result
@@ -347,21 +353,10 @@ class Threads(Engine):
         if self.board.ended:
             raise EndedError
         self.wait_for_libraries(work)
-        return self._pool.submit(copy_context().run, self._tried, work)
+        return self._pool.submit(copy_context().run, self.try_again, work)
 
     def log(self, text: str, level: int = logging.INFO) -> None:
         super().log(text, min(level, logging.INFO))  # a warning is printed, and would be on stderr twice
-
-    def _tried(self, work: Work) -> Done:
-        settings = self.config.run
-        for attempt in range(settings.retries):
-            try:
-                return work()
-            except Exception as error:
-                if not can_retry(error):
-                    raise
-                time.sleep(settings.retry_delay * 2**attempt)
-        return work()
 
 
 def _put(finished: SimpleQueue[tuple[int, Pending]], place: int, future: Pending) -> None:

@@ -249,12 +249,14 @@ class OneWork(Work):
         if self.stage.sums:
             same_arithmetic(torch=not prepared_by_numpy(self.config))
         name, work, folder = self.stage.name, self.given.get("work", ""), self.stage.folder
-        before = published(work, folder) if folder else frozenset()
+        place = storage.join(work, folder or "")
+        before = set(storage.list_names(place)) if folder else set()
         began = time.perf_counter()
         result = self.stage.call(**self.given, config=self.config)
         seconds = time.perf_counter() - began
         staged = self.given.get("staged")
-        if (staged and staged.published is not None) or (before and published(work, str(folder)) == before):
+        made_none = before and before == set(storage.list_names(place))
+        if made_none or (staged and staged.published is not None):
             return Done(f"{name}: the output is there already", result, 0.0, cached=True)
         return Done(f"{name}: {seconds:.1f} s", result, seconds)
 
@@ -305,16 +307,6 @@ class Counted:
         if more := int(share * self._rows) - self._done:
             self._done += more
             self._report(more)
-
-
-def published(work: str, folder: str) -> frozenset[str]:
-    """The names in a stage's folder; a stage that adds none had nothing to do."""
-    fs, path = storage.filesystem(storage.join(work, folder))
-    fs.invalidate_cache(path)
-    try:
-        return frozenset(fs.ls(path, detail=False))  # a glob would interpret what signs the path has
-    except FileNotFoundError:
-        return frozenset()
 
 
 def batch_label(batch: Sequence[ShardFiles]) -> str:

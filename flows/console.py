@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from io import StringIO
 from types import TracebackType
@@ -168,6 +169,7 @@ def summary_text(found: Mapping[str, Any]) -> str:
 
 def summary(found: Mapping[str, Any], console: Console) -> None:
     """The short table at the end of a run, and where the results are."""
+    say = partial(console.print, soft_wrap=True)
     counts = Table("", "documents", "tokens", box=None, header_style="dim")
     for column in counts.columns[1:]:
         column.justify = "right"
@@ -177,46 +179,37 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     console.print(counts)
     for what, _, _, reasons in rows:
         if reasons:
-            console.print(f"{what}: {reasons}", soft_wrap=True)
+            say(f"{what}: {reasons}")
     for line in filter(None, (certificate_line(found), personal_line(found))):
-        console.print(line, soft_wrap=True)
+        say(line)
     show_warnings(found, console)
     for shift in found.get("drift", ()):
-        console.print(Text("drift: ", style="bold yellow") + Text(shift["text"]), soft_wrap=True)
-    worked = [line for line in found["stages"] if line["seconds"] >= 0.05]
-    console.print(
-        "seconds of work: "
-        + (", ".join(f"{line['stage']} {line['seconds']:.1f}" for line in worked) or "everything was there already")
-        + (f", start-up {found['startup']:.1f}" if found.get("startup") else "")
-        + f"; the run took {found['seconds']:.1f}",
-        soft_wrap=True,
-    )
+        say(Text("drift: ", style="bold yellow") + Text(shift["text"]))
+    worked = ", ".join(f"{line['stage']} {line['seconds']:.1f}" for line in found["stages"] if line["seconds"] >= 0.05)
+    start_up = f", start-up {found['startup']:.1f}" if found.get("startup") else ""
+    say(f"seconds of work: {worked or 'everything was there already'}{start_up}; the run took {found['seconds']:.1f}")
     _show_unread(console, found["skipped"])
     for how in sorted({file["how"] for file in found["read_as"]}):
         names = [file["path"].rsplit("/", 1)[-1] for file in found["read_as"] if file["how"] == how]
-        line = f"read as {how}: {several(len(names), 'file')} ({some(names, READ)})"
-        console.print(line, soft_wrap=True)
+        say(f"read as {how}: {several(len(names), 'file')} ({some(names, READ)})")
     for column in found["restated"]:
-        line = f"column {column['name']}: {column['from']} in the corpus, written as {column['type']}"
-        console.print(line, soft_wrap=True)
+        say(f"column {column['name']}: {column['from']} in the corpus, written as {column['type']}")
     for file in found["failed"]:
-        console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True)
-    console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
-    console.print(f"report:  {found['report']}", soft_wrap=True)
+        say(f"missing: {file['path']}: {file['error']}")
+    say(f"dataset: {found['release']}{'' if found['new'] else '  (unchanged)'}")
+    say(f"report:  {found['report']}")
     if removed := found["removed"]:
-        versions = f"{several(len(removed), 'release')} beyond release.keep: {some(removed, READ)}"
-        console.print(f"removed: {versions}", soft_wrap=True)
+        say(f"removed: {several(len(removed), 'release')} beyond release.keep: {some(removed, READ)}")
     if told := found.get("meanwhile"):
-        console.print(f"latest:  {told}", soft_wrap=True)
+        say(f"latest:  {told}")
 
 
 def show_warnings(found: Mapping[str, Any], console: Console) -> None:
     """What the report warns about, worst first, a paragraph each."""
     warnings = found.get("warnings") or []
     for warning in warnings[:SHOWN]:
-        console.print(
-            Text("warning: ", style="bold yellow") + Text(sentence(warning, found["release"])), soft_wrap=True
-        )
+        said = Text("warning: ", style="bold yellow") + Text(sentence(warning, found["release"]))
+        console.print(said, soft_wrap=True)
     if len(warnings) > SHOWN:
         console.print(f"warning: {len(warnings) - SHOWN:,} more in the report", soft_wrap=True)
 

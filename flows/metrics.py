@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -41,8 +42,9 @@ class RunMetrics:
         self._gap: float | None = None
         meter = provider.get_meter("datamask")
         gauge = meter.create_observable_gauge
-        gauge("datamask.stage.rows", [self._stage_rows], "{row}", "Rows that a stage is through with")
-        gauge("datamask.stage.seconds", [self._stage_seconds], "s", "Seconds that a stage's workers have worked")
+        rows, seconds = partial(self._stages, "rows"), partial(self._stages, "seconds")
+        gauge("datamask.stage.rows", [rows], "{row}", "Rows that a stage is through with")
+        gauge("datamask.stage.seconds", [seconds], "s", "Seconds that a stage's workers have worked")
         gauge("datamask.run.rows", [self._run_rows], "{row}", "Rows by what became of them; they add up to `read`")
         gauge("datamask.run.bytes", [self._run_bytes], "By", "Bytes of the input's files and of the release's")
         gauge("datamask.run.gap", [self._run_gap], "1", "Share of the bound that the selection is below it, at most")
@@ -59,11 +61,8 @@ class RunMetrics:
         }
         self._gap = found["certificate"]["gap"]
 
-    def _stage_rows(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [self._seen(line.rows, stage=line.stage) for line in self._board.stages.values()]
-
-    def _stage_seconds(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [self._seen(line.seconds, stage=line.stage) for line in self._board.stages.values()]
+    def _stages(self, field: str, options: CallbackOptions) -> Iterable[Observation]:
+        return [self._seen(getattr(line, field), stage=line.stage) for line in self._board.stages.values()]
 
     def _run_rows(self, options: CallbackOptions) -> Iterable[Observation]:
         return [self._seen(number, outcome=outcome) for outcome, number in self._rows.items()]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.maps import places_of
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.word_tables import tables
 from datamask.text.language_groups import language_groups
@@ -229,26 +230,20 @@ def _words_of(words: BatchWords, document: int) -> np.ndarray:
 
 def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]]) -> Languages:
     """The groups of languages and of what is in none, of the words of the documents of each."""
-    everything, languages, nothing = {**texts, **others}, len(texts), np.zeros(0, np.uint64)
-    totals, tops, profiles = [], [], []
-    for hashes in everything.values():
-        keys, _ = _count_documents(hashes)
-        tops.append(keys[:FREQUENT])
-        profiles.append(keys[:PROFILE])
-        totals.append(np.concatenate([nothing, *hashes]))
-    vocabulary = np.unique(np.concatenate(profiles))
+    everything, languages = {**texts, **others}, len(texts)
+    ranked = [_count_documents(hashes)[0] for hashes in everything.values()]
+    joined = [np.concatenate([np.zeros(0, np.uint64), *hashes]) for hashes in everything.values()]
+    vocabulary = np.unique(np.concatenate([keys[:PROFILE] for keys in ranked]))
     slots = _slot(vocabulary)
     vocabulary = vocabulary[np.diff(slots, prepend=-1) != 0]  # sorted, so equal slots are neighbours
     likelihood = np.zeros((len(vocabulary) + 1, languages), dtype=np.float32)
     shares = np.zeros((len(vocabulary), languages))
     frequent = np.zeros((len(vocabulary) + 1, len(everything)), dtype=bool)
-    for place, (joined, top) in enumerate(zip(totals, tops, strict=True)):
-        frequent[:-1, place] = np.isin(vocabulary, top)
-        if place < languages and len(vocabulary):
-            row = np.searchsorted(vocabulary, joined)
-            row[row == len(vocabulary)] = 0
-            counts = np.bincount(row[vocabulary[row] == joined], minlength=len(vocabulary))
-            shares[:, place] = counts / max(1, len(joined))
+    for place, (keys, words) in enumerate(zip(ranked, joined, strict=True)):
+        frequent[:-1, place] = np.isin(vocabulary, keys[:FREQUENT])
+        if place < languages:
+            row = places_of(words, vocabulary)
+            shares[:, place] = np.bincount(row[row >= 0], minlength=len(vocabulary)) / max(1, len(words))
     # a word that a language lacks says the same of each, however few documents it has
     every = shares.sum(axis=1, keepdims=True) / max(1, languages) + 1e-9
     likelihood[:-1] = np.log((1 - BACKGROUND) * shares + BACKGROUND * every)
@@ -259,7 +254,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]])
         np.append(vocabulary, np.uint64(0)),
         likelihood,
         frequent,
-        np.array([len(joined) / 2 for joined in totals]),
+        np.array([len(words) / 2 for words in joined]),
         np.array(usual),
     )
 

@@ -18,7 +18,7 @@ from datamask.quality.documents import Documents, Need, Scorer
 from datamask.quality.quality_ref import QualityRef
 from datamask.quality.scorers import load_scorer
 from datamask.read_ahead import one_ahead
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import Progress, ShardFiles, required, silent
 from datamask.storage import Output
 
 if TYPE_CHECKING:
@@ -47,21 +47,18 @@ def score_shard(
     :raises ModelError: a score is not a number (names the documents), or a model cannot be loaded.
     :raises ConservationError: rows were lost.
     """
-    if files.index is None:
-        raise ValueError(f"shard {files.shard.name} has no index yet")
+    index = required(files.index)
     scorers = {ref.name: load_scorer(ref, config, work) for ref in quality.scorers}
     uses_embeddings = any(scorer.needs & {"vectors", "encoder_scores"} for scorer in scorers.values())
-    if uses_embeddings and files.embeddings is None:
-        raise ValueError(f"shard {files.shard.name} has no embeddings yet")
-    embeddings = files.embeddings.key if uses_embeddings and files.embeddings else None
-    key = STAGES["score"].key(config, files.shard.columns_key, files.index.key, quality.fingerprint, embeddings)
+    embeddings = required(files.embeddings).key if uses_embeddings else None
+    key = STAGES["score"].key(config, files.shard.columns_key, index.key, quality.fingerprint, embeddings)
     url = storage.join(work, "scores", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    documents = count_documents(files.index)
+    documents = count_documents(index)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for window in one_ahead(_windows(reading or ShardReading(files.shard, config, files.index), files, scorers)):
+        for window in one_ahead(_windows(reading or ShardReading(files.shard, config, index), files, scorers)):
             yield _score(window, quality, scorers, files.shard.name)
             progress(len(window))
 
@@ -117,9 +114,8 @@ class _Rows:
     """The embeddings file, read along with the documents."""
 
     def __init__(self, files: ShardFiles, columns: Sequence[str]) -> None:
-        assert files.embeddings is not None
         self._name = files.shard.name
-        self._batches = self._read(files.embeddings.path, ["chunk_id", *columns])
+        self._batches = self._read(required(files.embeddings).path, ["chunk_id", *columns])
         self._held: list[pa.RecordBatch] = []
 
     @staticmethod

@@ -41,7 +41,6 @@ from datamask.selection.moment_rounds import MomentRounds, can_sum_moments
 from datamask.shares import share_part
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
-from datamask.work import published
 
 JOINT_DOCUMENTS = 500_000  # greatest number of candidates that are solved as one pool
 MASK_SCHEMA = pa.schema(
@@ -324,7 +323,7 @@ def mask_place(files: ShardFiles, config: Config, work: str, by: str | None) -> 
 
 def has_masks(all_files: Sequence[ShardFiles], config: Config, work: str, prices: Output) -> bool:
     """Whether the masks of all shards that these prices decided on are there."""
-    there = {path.rsplit("/", 1)[-1] for path in published(work, "masks")}
+    there = set(storage.list_names(storage.join(work, "masks")))
     by = decided_by(prices.path, prices.key)
     places = (mask_place(files, config, work, by.get(files.shard.name, prices.key)) for files in all_files)
     return all(path.rsplit("/", 1)[-1] in there for path, _ in places)
