@@ -21,7 +21,7 @@ from datamask.precompile import precompile
 # called by others and compiled with them
 INNER = '''
     empty_set set_of slot_of hashed pair_slot mix_hash mix_bits finish_hash counted code_point write_point
-    may_join clashes series row_gain move_row allowed book_row rolled repeated read_escaped_letters
+    series row_gain move_row allowed book_row rolled repeated read_escaped_letters
     count_among without pair_lift likely at_home count_kinds hash_windows longest_of sort_even
     held_by_both missing_runs formula_end own_maximum row_price _within likeness_doubled read_letters dashed
     unescaped differs replace_escapes escape tag_meaning entity backslash mojibake byte_of digits is_letter

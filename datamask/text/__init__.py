@@ -1,7 +1,6 @@
 """Texts as what measures read: UTF-8 into code points, normal forms, letters, words and their hashes.
 
-`utf8` (a column as bytes), `code_points` and `nfkc` (normal forms), `text_hashes` (equal texts), `letters`,
-`laid_texts` and `surface` (what copies are compared by), `ngrams` (hashed words), `word_tokens` (tokens by words),
-`language_groups` (which texts are of one language).
+`utf8` (a column as bytes), `text_hashes` (equal texts), `letters`, `laid_texts` and `surface` (what copies are compared
+by), `ngrams` (hashed words), `word_tokens` (tokens by words), `language_groups` (which texts are of one language).
 Each has its compiled loops in a module beside it, so that importing it does not wait for the compiler.
 """

@@ -18,7 +18,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array, vstack
 
 from datamask.text.properties import LAST, categories, small_letters, spaceless
-from datamask.text.utf8 import blocks
+from datamask.text.utf8 import blocks, strings
 
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
@@ -48,12 +48,12 @@ def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: i
 def hashed_words(texts: Iterable[str] | pa.Array) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
-    from datamask.text.nfkc import nfkc  # Numba
-    from datamask.text.word_hashes import hash_words
+    from datamask.text.word_hashes import hash_words  # Numba
 
     lower, kind = _tables()
     for block in blocks(texts, BLOCK):
-        points, ends = nfkc(block)
+        normal = [_nfkc(text or "") for text in strings(block)]
+        points, ends = np.frombuffer(b"".join(normal), np.uint32), np.cumsum([len(text) // 4 for text in normal])
         single, pair = np.empty(len(points), np.uint64), np.empty(len(points), np.uint64)
         document = np.empty(len(points), np.int64)
         words = hash_words(points, ends, lower, kind, (BASE, FIRST, SECOND), single, pair, document)
@@ -68,16 +68,15 @@ def letters() -> np.ndarray:
     return np.unique(np.concatenate([single for single, _, _, _ in hashed_words(words)]))
 
 
-def _points(text: str) -> np.ndarray:
-    """Code points of the NFKC-normalised text."""
-    data = unicodedata.normalize("NFKC", text).encode("utf-32-le", "surrogatepass")
-    return np.minimum(np.frombuffer(data, np.uint32), LAST)
+def _nfkc(text: str) -> bytes:
+    """The text in Unicode's form NFKC, four bytes a code point."""
+    return unicodedata.normalize("NFKC", text).encode("utf-32-le", "surrogatepass")
 
 
 def word_bounds(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Where in the NFKC-normalised text each of its words starts and ends."""
     _, kind = _tables()
-    kinds = kind[_points(text)]
+    kinds = kind[np.minimum(np.frombuffer(_nfkc(text), np.uint32), LAST)]
     inside = kinds != SEPARATOR
     joined = np.zeros(len(kinds) + 1, bool)  # between a character and the one before it
     joined[1:-1] = (kinds[1:] == WORD) & (kinds[:-1] == WORD)

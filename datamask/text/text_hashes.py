@@ -1,24 +1,14 @@
 """The hash that finds a text's copies: equal for texts that differ in case, white space and Unicode's spelling alone.
 
-    text_hashes(pa.array(["One  text.", "one text. "]))      # twice the same 16 bytes
-
-Most texts are normalised by a compiled loop over their bytes; Unicode's quick check (UAX 15, section 9) tells them from
-those that need the library.
+text_hashes(pa.array(["One  text.", "one text. "]))      # twice the same 16 bytes
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from hashlib import blake2b
 
-import numpy as np
 import pyarrow as pa
-
-from datamask.text.code_points import tables
-from datamask.text.utf8 import utf8
-
-BLOCK_BYTES = 1 << 22  # of text, normalised at a time
 
 
 def normalise(text: str) -> str:
@@ -40,25 +30,4 @@ def text_hashes(texts: pa.Array) -> list[bytes]:
 
     :param texts: of type string
     """
-    return [blake2b(text, digest_size=16).digest() for text in _normalised(texts)]
-
-
-def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
-    """What is hashed of each text."""
-    from datamask.text.utf8_loops import normalise_texts  # Numba
-
-    raw, bounds = utf8(texts)
-    first = 0
-    while first < len(texts):
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + BLOCK_BYTES, side="right")) - 1)
-        made = np.empty(2 * int(bounds[last] - bounds[first]), np.uint8)
-        ends = np.empty(last - first, np.int64)
-        normalise_texts(raw, bounds[first : last + 1], *tables("NFC"), made, ends)
-        begins = 0
-        for row, end in zip(range(first, last), ends.tolist(), strict=True):
-            if end < 0:
-                yield normalise(texts[row].as_py()).encode()
-            else:
-                yield made[begins:end].data
-                begins = end
-        first = last
+    return [text_hash(text or "") for text in texts.to_pylist()]
