@@ -26,7 +26,7 @@ INNER = '''
     held_by_both missing_runs formula_end own_maximum row_price _within likeness_doubled read_letters dashed
     unescaped differs replace_escapes escape tag_meaning entity backslash mojibake byte_of digits is_letter
     is_character measured folded of_most_frequent of_repeats place_in_word shape_of bend_of factor_left mix_letter _ones
-    beyond link_at looked_up widened as_long
+    beyond link_at
 '''.split()
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):

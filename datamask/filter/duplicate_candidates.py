@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import WIDTH, by_hash, codes_of_meetings, places_among
+from datamask.filter.posting_loops import WIDTH, by_hash, codes_of_meetings
 from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different, run_starts
 from datamask.maps import places_of, records_of
 
@@ -187,7 +187,7 @@ def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray
     :param shared: (H,) WIDE of the partition. :param copies: (N,) the group of each document.
     """
     hashes, groups = different(*by_hash(shared["hash"], copies[shared["document"]]))
-    number = places_among(hashes, np.ascontiguousarray(common["hash"]))
+    number = np.searchsorted(hashes, common["hash"])
     few: np.ndarray = groups[number] <= most_groups(len(copies))
     asked = np.flatnonzero(few & (groups[number] > FEW))
     if len(asked):

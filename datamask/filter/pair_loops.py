@@ -15,8 +15,6 @@ FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # 
 PRIME = np.uint64(0x100000001B3)  # FNV's
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
-MUCH = 16  # times as many values, from which those of the fewer are looked up
-LONG = 1000  # letters of a place, from which it is compared with those of its length alone
 
 
 @compiled
@@ -81,25 +79,9 @@ def numbered(hashes):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def looked_up(few, many, of_few, of_many):  # type: ignore[no-untyped-def]
-    """`held_by_both` where one array is far longer: a part of a collection."""
-    place = common = 0
-    for at in range(len(few)):
-        place += np.searchsorted(many[place:], few[at])
-        if place < len(many) and many[place] == few[at]:
-            of_few[at], of_many[place] = True, True
-            common += 1
-    return common
-
-
-@compiled
 def held_by_both(one, other, mine, theirs):  # type: ignore[no-untyped-def]
     """How many values two ascending arrays, each value once, have in common; mine and theirs, bool, say which."""
     mine[: len(one)], theirs[: len(other)] = False, False
-    if len(one) > MUCH * len(other):
-        return looked_up(other, one, theirs, mine)
-    if len(other) > MUCH * len(one):
-        return looked_up(one, other, mine, theirs)
     a = b = common = 0
     while a < len(one) and b < len(other):
         x, y = one[a], other[b]
@@ -191,23 +173,6 @@ def rolled(units, begin, end, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def widened(units, runs, run, around):  # type: ignore[no-untyped-def]
-    """Where a run begins and ends with so many letters on either side."""
-    return max(0, runs[run, 0] - around), min(runs[run, 1] + around, len(units))
-
-
-@compiled
-def as_long(units, runs, run, around):  # type: ignore[no-untyped-def]
-    """Whether another run is as long as this one."""
-    begin, end = widened(units, runs, run, around)
-    for other in range(len(runs)):
-        first, last = widened(units, runs, other, around)
-        if other != run and last - first == end - begin:
-            return True
-    return False
-
-
-@compiled
 def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
     """Of the runs (R, 2) of at least so many letters, the share that are equal to one before, with so many letters on
     either side; 0 if there is none. units: (U,) of the text.
@@ -219,9 +184,7 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
         if end - begin < least:
             continue
         number += 1
-        begin, end = widened(units, runs, run, around)
-        if end - begin > LONG and not as_long(units, runs, run, around):
-            continue
+        begin, end = max(0, begin - around), min(end + around, len(units))
         value = rolled(units, begin, end, np.uint64(end - begin))
         at = slot_of(table, taken, value)
         again += taken[at]

@@ -98,31 +98,3 @@ def codes_of_meetings(document, key, first, most, parts, found, part):  # type: 
                     part[number] = min(a, b) % np.uint64(parts)
                 number += 1
     return number
-
-
-@compiled
-def places_among(ascending, values):  # type: ignore[no-untyped-def]
-    """(n,) int64: where each value, (n,) uint64, is among ascending ones, (m,), each once; it is one of them.
-
-    They are evenly spread, so that a value's first bits lead to its neighbours.
-    """
-    found = np.empty(len(values), np.int64)
-    if not len(ascending):
-        return found
-    least, shift = ascending[0], np.uint64(0)
-    while (ascending[-1] - least) >> shift > np.uint64(len(ascending)):
-        shift += np.uint64(1)
-    begins = np.empty(np.int64((ascending[-1] - least) >> shift) + 1, np.int64)
-    filled = 0
-    for place in range(len(ascending)):
-        drawer = np.int64((ascending[place] - least) >> shift)
-        while filled <= drawer:
-            begins[filled] = place
-            filled += 1
-    for asked in range(len(values)):
-        drawer = min(np.int64((values[asked] - least) >> shift), np.int64(len(begins) - 1))
-        place = begins[drawer]
-        while place < len(ascending) - 1 and ascending[place] != values[asked]:
-            place += 1
-        found[asked] = place
-    return found

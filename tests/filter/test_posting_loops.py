@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
 from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, Samples, meetings, pairs_that_met
-from datamask.filter.posting_loops import INSERTED, by_hash, places_among, sort_within
+from datamask.filter.posting_loops import INSERTED, by_hash, sort_within
 from datamask.filter.postings import (
     KEYS,
     WIDE,
@@ -142,12 +142,3 @@ def test_pairs_have_met_that_share_two_keys_or_one_where_there_is_no_room(seed: 
             expected.append(int(code))
     assert pairs_that_met(codes, pairs, SeenDocuments(scale, sampled)).tolist() == expected
     assert len(pairs_that_met(codes[:0], pairs, SeenDocuments(scale, sampled))) == 0
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 1000])
-def test_values_are_found_among_ascending_ones(count: int) -> None:
-    generator = np.random.default_rng(count)
-    for spread in (2**64, 2**63 + 5, 2 * count + 2):  # the last: hardly a gap
-        ascending = np.unique(generator.integers(0, spread, count, np.uint64, endpoint=False))
-        values = generator.choice(ascending, 3 * len(ascending)) if count else ascending
-        assert places_among(ascending, values).tolist() == np.searchsorted(ascending, values).tolist()
