@@ -36,6 +36,8 @@ def wanted(config: Config) -> bool:
 
 def common_rows(all_files: Iterable[ShardFiles], config: Config) -> frozenset[int]:
     """The numbers of the rows that are common in the pool: the reduce over all shards' leaks."""
+    if not wanted(config):
+        return frozenset()
     items = items_of(config)
     loose: Counter[int] = Counter()
     for files in all_files:
@@ -52,6 +54,8 @@ def common_rows(all_files: Iterable[ShardFiles], config: Config) -> frozenset[in
 
 def contaminated(files: ShardFiles, config: Config, common: frozenset[int]) -> dict[int, str]:
     """chunk_id: what it holds, as JSON: item (file:line), part, words of the part, how many were found, span."""
+    if not wanted(config):
+        return {}
     items = items_of(config)
     found = {}
     for row in _rows(files):

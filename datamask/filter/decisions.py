@@ -120,12 +120,8 @@ def find_decisions(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def _numbered(*keys: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
     """Numbers that are equal where keys (high, low) are."""
-    high, low = (np.concatenate(half) for half in zip(*keys, strict=True))
-    order = np.lexsort((low, high))
-    new = np.ones(len(high), bool)
-    new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
-    number = np.empty(len(high), np.int64)
-    number[order] = np.cumsum(new)
+    every = np.concatenate([np.stack(pair, axis=1) for pair in keys])
+    number = np.unique(every, axis=0, return_inverse=True)[1]
     return np.split(number, np.cumsum([len(one) for one, _ in keys])[:-1])
 
 

@@ -97,7 +97,7 @@ class PairCodes:
 
 def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
     """(codes of the pairs that meet in a partition, once for each shingle they meet at; the part of each, int32)."""
-    first = np.append(shared.starts(), len(shared.hash))
+    first = np.append(run_starts(shared.hash), len(shared.hash))
     asked = shared.document, shared.key, first, NEIGHBOURS, parts
     count = codes_of_meetings(*asked, np.empty(0, np.uint64), np.empty(0, np.int32))
     codes, part = np.empty(count, np.uint64), np.empty(count, np.int32)

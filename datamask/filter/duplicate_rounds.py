@@ -46,18 +46,9 @@ from datamask.filter.alarm import Losses, read_groups
 from datamask.filter.altered import CopyCounts
 from datamask.filter.connected import deal_pairs, groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE, COMMON, PairCodes, Samples, part_of
-from datamask.filter.held_texts import HeldTexts
+from datamask.filter.held_texts import HeldTexts, ReadTexts
 from datamask.filter.intact import CopyEvidence
-from datamask.filter.postings import (
-    POSTING,
-    RANGES,
-    WIDE,
-    SeenDocuments,
-    Shared,
-    postings_of,
-    sampled,
-    shared_of,
-)
+from datamask.filter.postings import POSTING, RANGES, WIDE, SeenDocuments, Shared, postings_of, sampled, shared_of
 from datamask.maps import (
     Handed,
     deal_laid,
@@ -484,7 +475,7 @@ def verify_pairs(state: Searching, part: int) -> None:
     with _LOADING:
         counts = _copy_counts(storage.join(state.work, state.pool)) if state.pool else None
     decided = verify.decide(
-        HeldTexts(_FetchedTexts(state, part), documents, found.letters),
+        HeldTexts(_fetched_texts(state, part), documents, found.letters),
         found.pairs[new],
         state.fixed,
         dict(zip(documents.tolist(), found.quality, strict=True)),
@@ -505,27 +496,24 @@ def _copy_counts(url: str) -> CopyEvidence | None:
     return CopyCounts(pool.read_pool_model(url)) if storage.exists(url) else None
 
 
-class _FetchedTexts:
-    """The texts of a part's documents, from the files that `fetch_texts` wrote."""
+def _fetched_texts(state: Searching, part: int) -> ReadTexts:
+    """Reads texts of a part's documents, in an order of the files', from those that `fetch_texts` wrote."""
+    found = [read_dealt(state.at("texts", n, "places"), PLACE, part, part + 1)[0] for n in range(state.groups)]
+    places, group = np.concatenate(found), np.repeat(np.arange(state.groups), [len(each) for each in found])
+    order = np.argsort(places["document"])
+    places, group = places[order], group[order]
 
-    def __init__(self, state: Searching, part: int) -> None:
-        self._state = state
-        found = [read_dealt(state.at("texts", n, "places"), PLACE, part, part + 1)[0] for n in range(state.groups)]
-        places, group = np.concatenate(found), np.repeat(np.arange(state.groups), [len(each) for each in found])
-        order = np.argsort(places["document"])
-        self._places, self._group = places[order], group[order]
-
-    def __call__(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, pa.Array]]:
-        """(documents, their texts), all of these (n,), in an order of the files'."""
-        where = np.searchsorted(self._places["document"], documents)
-        places, group = self._places[where], self._group[where]
-        for number in np.unique(group).tolist():
-            here = places[group == number]
-            with _opened(self._state.at("texts", number) + ".arrow") as reader:
+    def read(documents: np.ndarray) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        where = np.searchsorted(places["document"], documents)
+        for number in np.unique(group[where]).tolist():
+            here = places[where[group[where] == number]]
+            with _opened(state.at("texts", number) + ".arrow") as reader:
                 for batch in np.unique(here["batch"]).tolist():
                     rows = pa.array(np.sort(here["row"][here["batch"] == batch]))
                     held = reader.get_batch(batch)
                     yield held["document"].take(rows).to_numpy(), held["text"].take(rows)
+
+    return read
 
 
 @contextlib.contextmanager

@@ -23,28 +23,11 @@ from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.connected import ConnectedDocuments
 from datamask.filter.duplicate_candidates import part_of
-from datamask.filter.duplicate_rounds import (
-    JOINED,
-    KEPT,
-    ComparedShard,
-    Fact,
-    Group,
-    Loaded,
-    Searching,
-)
+from datamask.filter.duplicate_rounds import JOINED, KEPT, ComparedShard, Fact, Group, Loaded, Searching
 from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
 from datamask.filter.verify_pairs import DuplicateRules, room_of
-from datamask.maps import (
-    Mapper,
-    gather,
-    groups,
-    here,
-    keeping,
-    parts_of,
-    write_array,
-    write_joined,
-)
+from datamask.maps import Mapper, gather, groups, here, keeping, parts_of, write_array, write_joined
 from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, cached_outputs, keep_outputs, recorded, required
@@ -109,8 +92,8 @@ def _earlier(place: str, work: str) -> list[tuple[str, ShardFiles, Config]]:
     for files in sorted(all_files, key=lambda files: files.shard.name):
         if files.masks is None:
             raise InputError(f"{place}: shard {files.shard.name} has no mask, so nothing can be compared with it")
-        signatures = files.signatures or sign_shard(files.shard, config, work)
-        if not storage.exists(signatures.path):
+        signatures = files.signatures
+        if signatures is None or not storage.exists(signatures.path):
             signatures = sign_shard(files.shard, config, work)
         found.append((place, replace(files, signatures=signatures), config))
     return found

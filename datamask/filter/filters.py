@@ -26,9 +26,10 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, corpus_schema, index_columns, read_documents
 from datamask.duck import connect
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
-from datamask.filter import contamination
 from datamask.filter import exact_duplicates as exact
 from datamask.filter.built_in import Contaminated, Own, filters_of
+from datamask.filter.contamination import common_rows, contaminated
+from datamask.filter.contamination import wanted as decontaminates
 from datamask.filter.exact_duplicates import ExactDuplicates
 from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check_expression
@@ -109,8 +110,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     made = storage.join(work, "filters")
     if (found := cached_outputs(all_files, made, key)) is not None:
         return found
-    if contamination.wanted(config):
-        plan = replace(plan, common=contamination.common_rows(ordered, config))
+    plan = replace(plan, common=common_rows(ordered, config))
     rows = sum(files.index.rows for files in ordered if files.index)
     parts = parts_of(rows, exact.PART_ROWS) if config.filter.exact_duplicates else 0
     items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(groups(ordered))]
@@ -130,7 +130,7 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
 
     :raises ConfigError: see `filter_corpus`.
     """
-    if contamination.wanted(config):
+    if decontaminates(config):
         items_of(config)
     names = [scorer.name for scorer in config.quality.measured]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
@@ -246,8 +246,6 @@ def _write(
     content = [hashlib.sha256(place[codes].tobytes()).hexdigest(), took, *(sorted(details.items()) if details else ())]
     key = STAGES["filter"].key(None, required(files.index).key, required(files.scores).key, *content)
     path = storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
-    if found := storage.find_output(path, key):
-        return found
     counts = np.bincount(codes, minlength=1 + len(filters)).tolist()
     filtered = {name: count for name, count in zip(filters, counts[1:], strict=True) if count}
     facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
@@ -258,7 +256,7 @@ def _write(
         said = zip(chunk_id.tolist(), fell.tolist(), strict=True)
         told = pa.array([details.get(number) if took else None for number, took in said], pa.string())
     table = pa.table([chunk_id, names, told], schema=SCHEMA)
-    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+    return storage.find_or_write(path, key, SCHEMA, [table], lambda: facts)
 
 
 # ---------------------------------------------------------------- rounds
@@ -306,7 +304,7 @@ def write_filters(state: Filtering, group: Group) -> list[Output]:
     for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
         if len(repeated):
             codes[repeated] = state.plan.code(ExactDuplicates.name)
-        details = _contaminated(files, state.plan)
+        details = contaminated(files, state.config, state.plan.common)
         found.append(_write(files, chunk_id, codes, details, state.plan.names, state.work))
     return found
 
@@ -356,7 +354,8 @@ def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray, quality: pa.ChunkedArray
 def _shard_codes(
     files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Filters, conditions: DuckDBPyConnection | None
 ) -> np.ndarray:
-    filters = filters_of(plan.config, plan.condition, conditions, _contaminated(files, plan))
+    held = contaminated(files, plan.config, plan.common)
+    filters = filters_of(plan.config, plan.condition, conditions, held)
     codes = np.zeros(rows.num_rows, dtype=np.uint8)
     start = 0
     for documents in _tables(files, rows, plan):
@@ -380,10 +379,3 @@ def _tables(files: ShardFiles, rows: pa.Table, plan: _Filters) -> Iterator[pa.Ta
             part = part.append_column(name, batch[name])
         yield part
         start += batch.num_rows
-
-
-def _contaminated(files: ShardFiles, plan: _Filters) -> dict[int, str]:
-    """What each contaminated document of a shard holds, by chunk_id."""
-    if not contamination.wanted(plan.config):
-        return {}
-    return contamination.contaminated(files, plan.config, plan.common)

@@ -88,10 +88,6 @@ class Shared:
         """Of ranges of a partition, in their order."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("hash", "document", "key")))
 
-    def starts(self) -> np.ndarray:
-        """Where each shingle's postings begin."""
-        return run_starts(self.hash)
-
     def postings(self) -> np.ndarray:
         """(P,) WIDE, the document without a flag."""
         found = np.empty(len(self.hash), WIDE)

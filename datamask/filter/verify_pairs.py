@@ -17,15 +17,7 @@ from datamask.filter import held_texts
 from datamask.filter.connected import groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE, FEW, OWN, PARTLY, WHOLLY
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import (
-    CLAUSE,
-    CopyEvidence,
-    TextPair,
-    likelier,
-    pairs_of,
-    prose_beside,
-    which_falls,
-)
+from datamask.filter.intact import CLAUSE, CopyEvidence, TextPair, likelier, pairs_of, prose_beside, which_falls
 from datamask.filter.programs import another_program, are_programs
 from datamask.filter.resolve import Edge, Fall, resolve_edges
 from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart

@@ -5,8 +5,6 @@ html = render(findings)
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -110,25 +108,18 @@ def write_pages(folder: str, name: str, data: Any, **pages: tuple[str, str | byt
 
 
 LIBRARY = "window.vegaEmbed = vegaEmbed;"
-_BUNDLE = f"import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle({LIBRARY!r}).encode())"
 
 
 @cache
 def library() -> str:
     """The charts' JavaScript, safe inside a script element; the same for one version of the library, and kept with
-    the compiled loops.
-
-    Bundled in a process of its own: it takes seconds and holds the interpreter's lock, so that a thread that calls
-    this while others compute costs them nothing.
-    """
+    the compiled loops, because to bundle it takes seconds."""
     folder = cache_folder()
     kept = folder / f"vega-{metadata.version('vl-convert-python')}.js" if folder else None
     if kept:
         with suppress(OSError):
             return kept.read_text(encoding="utf-8")
-    bundled = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
-    text = bundled.stdout.decode() if bundled.returncode == 0 else vl_convert.javascript_bundle(LIBRARY)
-    text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    text = vl_convert.javascript_bundle(LIBRARY).replace("</script", "<\\/script").replace("<!--", "<\\!--")
     if kept:
         with suppress(OSError, StorageError):
             storage.write_content(str(kept), text)

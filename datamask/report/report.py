@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from threading import Thread
 from typing import Any
 
 from datamask import storage
@@ -59,16 +58,11 @@ def write_report(
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(load_findings(staged.folder))
-    from datamask.report import page  # with what draws, which a report that is there does not need
-
-    library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
-    library.start()
     work = storage.join(staged.out, "work")
     with drawing_process() or Drawing() as drawing:
         beside = Beside(drawing.place, lambda found: _draw(drawing, Findings(**found.as_json())))
         with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
             findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
-        library.join()
         facts = staged.facts()
         left = {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
         unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items() if files}
@@ -91,7 +85,7 @@ def write_findings(folder: str, findings: Findings) -> None:
 
 def _write(folder: str, findings: Findings, drawing: Drawing) -> Findings:
     """`write_findings`; returns them as they are stored."""
-    from datamask.report import page  # see above
+    from datamask.report import page  # with what draws, which a report that is there does not need
 
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load_findings(folder)  # what is drawn is what is stored
