@@ -13,8 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-
-from datamask.text.language_loops import add_up, count_runs, runs_joined
+from scipy.sparse import csr_array
 
 CHARACTERS = 500  # of a text that are looked at
 BUCKETS = 1024
@@ -56,8 +55,12 @@ def _letters(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     beginnings = [f" {text[:CHARACTERS].lower()} " for text in texts]
     letters = np.frombuffer("".join(beginnings).encode("utf-32-le", "surrogatepass"), np.uint32).copy()
     owners = np.repeat(np.arange(len(texts)), [len(beginning) for beginning in beginnings])
-    kept = runs_joined(letters, owners, np.array(SIGNS, np.uint32), SPACE)
-    return letters[:kept], owners[:kept]
+    space = np.zeros(len(letters), bool)
+    for first, last in SIGNS:
+        space |= (letters >= first) & (letters < last)
+    letters[space] = SPACE
+    kept = ~space | np.append(True, ~space[:-1])
+    return letters[kept], owners[kept]
 
 
 def _scripts(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
@@ -85,8 +88,14 @@ def _profiles(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray
     met = np.bincount(letters[letters != SPACE]).astype(np.float64)
     shares = met[met > 0] / met.sum()
     width = 2 if -(shares * np.log(shares)).sum() > np.log(MANY_LETTERS) else 3
+    runs = max(len(letters) - width + 1, 0)
+    mixed = letters[:runs]
+    for step in range(1, width):
+        mixed = mixed * np.uint32(0x9E3779B1) ^ letters[step : step + runs]
+    mixed = (mixed ^ (mixed >> 15)) * np.uint32(0x2C1B3C6D)
+    within = owners[:runs] == owners[width - 1 :]
     counts = np.zeros((texts, BUCKETS), np.float32)
-    count_runs(letters, owners, width, counts)
+    np.add.at(counts.ravel(), owners[:runs][within] * BUCKETS + (mixed[within] >> 12) % BUCKETS, np.float32(1))
     return _unit(np.sqrt(counts))
 
 
@@ -128,9 +137,9 @@ def _k_means(profiles: np.ndarray, clusters: int, generator: np.random.Generator
 
 def _sums(profiles: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """float32 [clusters, BUCKETS]: the sums of the profiles of each, in the order of the texts."""
-    sums = np.zeros((int(cluster.max()) + 1, profiles.shape[1]), np.float32)
-    add_up(profiles, cluster, sums)
-    return sums
+    member = csr_array((np.ones(len(cluster), np.float32), cluster, np.arange(len(cluster) + 1)))
+    found: np.ndarray = member.T @ profiles
+    return found
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
