@@ -21,7 +21,6 @@ from datamask.filter.altered import CopyCounts
 from datamask.filter.duplicate_candidates import Samples, meetings
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import pairs_of
-from datamask.filter.posting_loops import by_hash
 from datamask.filter.postings import WIDE, postings_of, shared_of
 from datamask.filter.shingles import likeness
 from datamask.filter.signatures import sign_texts
@@ -72,7 +71,6 @@ def _duplicates(texts: list[str]) -> None:
         dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
-    by_hash(postings["hash"], np.zeros(2, np.int32))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)
     held = library[0]

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import WIDTH, by_hash, codes_of_meetings
+from datamask.filter.pair_loops import WIDTH, codes_of_meetings, common_of_pairs, shared_by_pairs
 from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different, run_starts
 from datamask.maps import places_of, records_of
 
@@ -186,7 +185,7 @@ def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray
     :param common: (C,) COMMON of a partition, of all pairs that may be duplicates.
     :param shared: (H,) WIDE of the partition. :param copies: (N,) the group of each document.
     """
-    hashes, groups = different(*by_hash(shared["hash"], copies[shared["document"]]))
+    hashes, groups = different(shared["hash"], copies[shared["document"]])
     number = np.searchsorted(hashes, common["hash"])
     few: np.ndarray = groups[number] <= most_groups(len(copies))
     asked = np.flatnonzero(few & (groups[number] > FEW))

@@ -20,7 +20,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from datamask.filter.intact import Text
-from datamask.filter.pair_loops import numbered
 from datamask.text.laid_texts import LaidTexts
 from datamask.text.utf8 import runs_of, utf8
 
@@ -53,6 +52,13 @@ class HeldTexts:
         for document, text in _made(self._read(missing)):
             self._held[document] = text
             self.shingles[document] = len(text.shingles)
+
+
+def numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(shingles, numbers) of a text's windows, (W,) uint32 in their order: the hashes ascending, each once, and which
+    of these each window is, both uint32."""
+    shingles, numbers = np.unique(hashes, return_inverse=True)
+    return shingles, numbers.astype(np.uint32)
 
 
 def windows_of_pairs(

@@ -1,4 +1,5 @@
-"""The inner loops of comparing texts and samples; without the interpreter's lock, so that threads compare at once."""
+"""The inner loops of pairing documents and comparing texts and samples; without the interpreter's lock, so that threads
+compare at once."""
 
 from __future__ import annotations
 
@@ -7,14 +8,45 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.filter.posting_loops import by_hash
 from datamask.hash_sets import empty_set, slot_of
 from datamask.text.letters import WINDOW
 
+WIDTH = 41  # bits of a document's number
 FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
 PRIME = np.uint64(0x100000001B3)  # FNV's
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
+
+
+@compiled
+def codes_of_meetings(document, key, first, most, parts, found, part):  # type: ignore[no-untyped-def]
+    """Returns how many pairs meet at shingles, of which run r is document[first[r] : first[r + 1]], and fills found
+    with the codes (`duplicate_candidates.PairCodes`) of as many as it has room for, and part with their parts.
+
+    A document is paired with the `most` first ones of its run, and with as many next before it; one of two has the
+    shingle as a key.
+    """
+    number, room = 0, len(found)
+    for run in range(len(first) - 1):
+        begin, end = first[run], first[run + 1]
+        keyed = False
+        for place in range(begin, end):
+            keyed |= key[place]
+        if not keyed:
+            continue
+        for place in range(begin + 1, end):
+            last = min(place, begin + most)  # of the first ones
+            skipped = max(last, place - most) - last
+            for other in range(begin, place - skipped):
+                other += skipped * (other >= last)
+                if not (key[place] or key[other]):
+                    continue
+                if number < room:
+                    a, b = np.uint64(document[place]), np.uint64(document[other])
+                    found[number] = min(a, b) // np.uint64(parts) << np.uint64(WIDTH) | max(a, b)
+                    part[number] = min(a, b) % np.uint64(parts)
+                number += 1
+    return number
 
 
 @compiled
@@ -61,21 +93,6 @@ def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, foun
             else:
                 found[filled] = values[here]
                 here, there, filled = here + 1, there + 1, filled + 1
-
-
-@compiled
-def numbered(hashes):  # type: ignore[no-untyped-def]
-    """(shingles, numbers) of a text's windows, (W,) uint32 in their order: the hashes ascending, each once, and which
-    of these each window is, both uint32.
-    """
-    ordered, places = by_hash(hashes.astype(np.uint64) << np.uint64(32), np.arange(len(hashes)))
-    shingles, numbers, many = np.empty(len(hashes), np.uint32), np.empty(len(hashes), np.uint32), 0
-    for at in range(len(ordered)):
-        if at == 0 or ordered[at] != ordered[at - 1]:
-            shingles[many] = ordered[at] >> np.uint64(32)
-            many += 1
-        numbers[places[at]] = many - 1
-    return shingles[:many].copy(), numbers
 
 
 @compiled
@@ -139,7 +156,7 @@ def likeness_doubled(shingles, one, shingles_other, other, window):  # type: ign
 
     A word put in breaks as many of them as of MinHash's 5-grams of words, so that a share of these says the same.
 
-    shingles, one: a text's as `numbered` has them, and the other's; window: how many letters each has.
+    shingles, one: a text's as `held_texts.numbered` has them, and the other's; window: how many letters each has.
     """
     sizes, common = np.zeros(2, np.int64), 0
     table, taken = empty_set(len(one))
@@ -193,7 +210,7 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
 
 
 class Texts(NamedTuple):
-    """Texts one after another, see `numbered`."""
+    """Texts one after another, see `held_texts.numbered`."""
 
     numbers: np.ndarray
     shingles: np.ndarray

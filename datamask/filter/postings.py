@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.posting_loops import WIDTH, by_hash, sort_within
+from datamask.filter.pair_loops import WIDTH
 from datamask.filter.signatures import COARSEST, sample_bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
@@ -57,22 +57,13 @@ def run_starts(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
 
 
-def several(hashes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(hashes, values; where each run of equal hashes begins and the last ends) of the ascending hashes, (n,), that are
-    there twice or more."""
-    lengths = np.diff(run_starts(hashes), append=len(hashes))
-    kept = np.repeat(lengths > 1, lengths)
-    return hashes[kept], values[kept], np.append(0, np.cumsum(lengths[lengths > 1]))
-
-
 def different(hashes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(hashes, each once; how many different values, int64, each has) of ascending hashes and their values, (n,), which
+    """(hashes ascending, each once; how many different values, int64, each has) of hashes and their values, (n,), which
     have WIDTH bits at most."""
-    first = run_starts(hashes)
-    run = np.repeat(np.arange(len(first), dtype=np.uint64), np.diff(first, append=len(hashes)))
-    pairs = np.sort(run << np.uint64(WIDTH) | values.astype(np.uint64))
+    each, run = np.unique(hashes, return_inverse=True)
+    pairs = np.sort(run.astype(np.uint64) << np.uint64(WIDTH) | values.astype(np.uint64))
     owners = pairs[run_starts(pairs)] >> np.uint64(WIDTH)
-    return hashes[first], np.bincount(owners.astype(np.int64), minlength=len(first))
+    return each, np.bincount(owners.astype(np.int64), minlength=len(each))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +89,14 @@ class Shared:
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
     """Of a partition's WIDE; windows (N,): the documents' lengths. Where a number needs more than 32 bits with its
     flag, documents of more letters than the others can count are of one length."""
-    hashes, document, starts = several(*by_hash(found["hash"], found["document"]))
+    ordered = found[np.argsort(found["hash"])]
+    lengths = np.diff(run_starts(ordered["hash"]), append=len(ordered))
+    several = ordered[np.repeat(lengths > 1, lengths)]
+    hashes, document = several["hash"], several["document"]
     # of a shingle, the longest document first, then in their order
     bits = max(32, (2 * len(windows)).bit_length())
     longest = np.uint64((1 << (64 - bits)) - 1)
     shorter = longest - np.minimum(windows[document >> np.uint64(1)].astype(np.uint64), longest)
     ranked = shorter << np.uint64(bits) | document
-    sort_within(ranked, starts)
-    flagged = ranked & np.uint64((1 << bits) - 1)
+    flagged = ranked[np.lexsort((ranked, hashes))] & np.uint64((1 << bits) - 1)
     return Shared(hashes, (flagged >> np.uint64(1)).astype(np.int64), (flagged & np.uint64(1)).astype(bool))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.pair_loops import likeness_doubled, numbered
+from datamask.filter.held_texts import numbered
+from datamask.filter.pair_loops import likeness_doubled
 from datamask.filter.postings import sampled
 from datamask.filter.shingles import Likeness, likeness, shingles
 from datamask.filter.signatures import COARSEST, SAMPLE, sample_bound, sign_texts

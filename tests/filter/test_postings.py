@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
 from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, Samples, meetings, pairs_that_met
-from datamask.filter.posting_loops import INSERTED, by_hash, sort_within
 from datamask.filter.postings import (
     KEYS,
     WIDE,
@@ -18,7 +17,6 @@ from datamask.filter.postings import (
     different,
     postings_of,
     sampled,
-    several,
     shared_of,
 )
 from datamask.filter.signatures import COARSEST, sample_bound
@@ -26,19 +24,11 @@ from datamask.maps import partition_of, records_of
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
-def test_hashes_are_sorted_and_counted_however_uneven(values: list[tuple[int, int]], often: int) -> None:
+def test_the_different_values_of_each_hash_are_counted(values: list[tuple[int, int]], often: int) -> None:
     hashes = np.array([first << 62 | last for last, first in values] * often, np.uint64)
     along = (np.arange(len(hashes)) * 7 % 13).astype(np.uint32)
-    order = np.argsort(hashes, kind="stable")
-    found, with_it = by_hash(hashes, along)
-    assert found.tolist() == hashes[order].tolist() and with_it.tolist() == along[order].tolist()
-    each, counts = np.unique(hashes, return_counts=True)
-    again = np.isin(found, each[counts > 1])
-    kept, with_kept, starts = several(found, with_it)
-    assert kept.tolist() == found[again].tolist() and with_kept.tolist() == with_it[again].tolist()
-    assert starts.tolist() == [0, *np.cumsum(counts[counts > 1]).tolist()]
-    once, many = different(found, with_it)
-    assert once.tolist() == each.tolist()
+    each, many = different(hashes, along)
+    assert each.tolist() == np.unique(hashes).tolist()
     assert many.tolist() == [len(set(along[hashes == value].tolist())) for value in each]
 
 
@@ -50,15 +40,6 @@ def test_hashes_by_document_keep_their_order(numbers: list[int], apart: int) -> 
     expected = {d: hashes[documents == d].tolist() for d in sorted(set(documents.tolist()))}
     got = {d: found[a:b].tolist() for d, (a, b) in zip(each.tolist(), bounds.tolist(), strict=True)}
     assert got == expected and list(got) == list(expected)
-
-
-@given(st.lists(st.integers(0, 3 * INSERTED), max_size=8), st.integers(0, 2**32))
-def test_runs_are_sorted_alone(lengths: list[int], seed: int) -> None:
-    first = np.cumsum([0, *lengths])
-    values = np.random.default_rng(seed).integers(0, 50, first[-1]).astype(np.uint64)
-    expected = [sorted(values[a:b].tolist()) for a, b in zip(first[:-1], first[1:], strict=True)]
-    sort_within(values, first)
-    assert values.tolist() == sum(expected, [])
 
 
 @pytest.mark.parametrize("kind", [np.dtype("<i8"), np.dtype([("a", "<u8"), ("b", "<u4")]), np.dtype([("a", "i1")])])
