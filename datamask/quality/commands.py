@@ -91,11 +91,10 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
 
     from datamask.quality.fit import compare, fit_probe, read_labels
 
-    path, column, group = source.path, source.column, source.group
-    table = _read(path, [source.text, column], group)
+    path, column = source.path, source.column
+    table, group = _read(path, [source.text, column], source.group)
     texts = [value or "" for value in table[source.text].to_pylist()]
-    named = group or None if group is not None else ("source" if "source" in table.column_names else None)
-    groups = table[named].to_pylist() if named else None
+    groups = table[group].to_pylist() if group else None
     labels = read_labels(table[column].to_pylist(), groups, source.positive, f"{path}, column {column}")
     vectors, check, encoder = (None, None, None) if config is None else _vectors(texts, config)
     documents = Documents(np.arange(len(texts)), texts)
@@ -110,7 +109,7 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
         "dimensions": 0 if vectors is None else int(vectors.shape[1]),
         "documents": len(texts),
         "encoder": encoder,
-        "group": named,
+        "group": group,
         "label": column,
         "positive": labels.positive,
         "seed": seed,
@@ -119,22 +118,21 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
     return described
 
 
-def _read(path: Path, columns: list[str], group: str | None) -> pa.Table:
-    """The columns, and the group's (an empty name: none; None: source, where there is one)."""
+def _read(path: Path, columns: list[str], group: str | None) -> tuple[pa.Table, str | None]:
+    """The columns, and the group's (an empty name: none; None: source, where there is one) with its name."""
     import pyarrow as pa
 
     try:
         with open_parquet(str(path)) as file:
             names = file.schema_arrow.names
+            group = "source" if group is None and "source" in names else group or None
             wanted = [*columns, *([group] if group else [])]
             for name in wanted:
                 if name not in names:
                     raise InputError(
                         f"{path}: no column {name!r}{nearest(name, names)} (there are: {', '.join(names)})"
                     )
-            if group is None and "source" in names:
-                wanted.append("source")
-            return file.read(columns=list(dict.fromkeys(wanted)))
+            return file.read(columns=list(dict.fromkeys(wanted))), group
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; --labels is a parquet file of labelled documents") from error
     except (pa.ArrowInvalid, OSError) as error:

@@ -99,17 +99,13 @@ def out_of_fold(features: np.ndarray, labels: Labels, seed: int, where: str) -> 
 
 
 def _folds(labels: Labels, seed: int, where: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    nothing = np.zeros(len(labels.values))
-    if labels.groups is None:
-        splitter: Any = StratifiedKFold if labels.kind == "class" else KFold
-        yield from splitter(FOLDS, shuffle=True, random_state=seed).split(nothing, labels.values)
-        return
-    groups = len(np.unique(labels.groups))
+    groups = FOLDS if labels.groups is None else len(np.unique(labels.groups))
     if groups < 2:
         raise InputError(f"{where}: all documents are of one group; name another column with --group, or '' for none")
-    splitter = StratifiedGroupKFold if labels.kind == "class" else GroupKFold
+    alone, kept_apart = (StratifiedKFold, StratifiedGroupKFold) if labels.kind == "class" else (KFold, GroupKFold)
+    splitter: Any = alone if labels.groups is None else kept_apart
     folds = splitter(min(FOLDS, groups), shuffle=True, random_state=seed)
-    yield from folds.split(nothing, labels.values, labels.groups)
+    yield from folds.split(np.zeros(len(labels.values)), labels.values, labels.groups)
 
 
 @dataclass(frozen=True)
@@ -123,23 +119,16 @@ class Agreement:
 
 def agreement(score: np.ndarray, labels: Labels, fold: np.ndarray) -> Agreement:
     """Of scores (n,) with the labels."""
-    measure = _auc if labels.kind == "class" else _spearman
+    classes = labels.kind == "class"
+
+    def measure(score: np.ndarray, values: np.ndarray) -> float:
+        if len(np.unique(values)) < 2 or (len(np.unique(score)) < 2 and not classes):
+            return float("nan")
+        return float(roc_auc_score(values, score) if classes else spearmanr(score, values)[0])
+
     parts = [measure(score[fold == part], labels.values[fold == part]) for part in np.unique(fold)]
-    return Agreement(
-        "AUC" if labels.kind == "class" else "Spearman",
-        measure(score, labels.values),
-        tuple(value for value in parts if not np.isnan(value)),
-    )
-
-
-def _auc(score: np.ndarray, labels: np.ndarray) -> float:
-    return float(roc_auc_score(labels, score)) if len(np.unique(labels)) == 2 else float("nan")
-
-
-def _spearman(score: np.ndarray, labels: np.ndarray) -> float:
-    if len(np.unique(labels)) < 2 or len(np.unique(score)) < 2:
-        return float("nan")
-    return float(spearmanr(score, labels)[0])
+    told = tuple(value for value in parts if not np.isnan(value))
+    return Agreement("AUC" if classes else "Spearman", measure(score, labels.values), told)
 
 
 def compare(

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datamask.compiling import compiled
 from datamask.maps import places_of
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.word_tables import tables
@@ -67,9 +66,8 @@ class Languages:
 
     def rows(self, hashes: np.ndarray) -> np.ndarray:
         """(n,) rows of `keys`; its last for a word that is not there."""
-        found = np.empty(len(hashes), np.int32)
-        find_rows(self.place, self.keys, hashes, found)
-        return found
+        row = self.place[_slot(hashes)]
+        return np.where(self.keys[row] == hashes, row, np.int32(len(self.keys) - 1))
 
     def groups(self, words: BatchWords, given: Sequence[str | None], code: np.ndarray) -> np.ndarray:
         """(documents,) int64, places in `names`.
@@ -118,14 +116,6 @@ class Languages:
 
 def _slot(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
-
-
-@compiled
-def find_rows(place, keys, hashes, found):  # type: ignore[no-untyped-def]
-    """Fills found (n,) with `Languages.rows`."""
-    for at in range(len(hashes)):
-        row = place[np.int64(hashes[at] >> np.uint64(64 - _BITS))]
-        found[at] = row if keys[row] == hashes[at] else len(keys) - 1
 
 
 def _first_words(words: BatchWords, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from functools import cache
 from importlib import import_module
 from typing import Any, Self, get_args
 
@@ -34,6 +33,7 @@ BUILT_IN = {
     "prox": "datamask.quality.transformer:ProxScorer",
 }
 OWN = "datamask.quality.scorers:OwnScorer"  # of a kind that the user names
+_LOADED = ModelCache(size=16)  # every scorer of a run is needed for every shard
 MODELS = ("content", "fasttext", "probe", "transformer", "prox")  # are large: a process keeps those of its run
 
 
@@ -61,12 +61,7 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
     found = scorer_class(ref.settings.kind)
     if ref.settings.kind not in MODELS:
         return found.load(ref, config, work)
-    return _cache().get((ref.fingerprint, config.encoder.device), lambda: found.load(ref, config, work))
-
-
-@cache
-def _cache() -> ModelCache:
-    return ModelCache(size=16)  # every scorer of a run is needed for every shard
+    return _LOADED.get((ref.fingerprint, config.encoder.device), lambda: found.load(ref, config, work))
 
 
 def reasons(scores: Mapping[str, float | None]) -> list[str]:

@@ -27,7 +27,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 def forgotten():
     """Models that a test has moved are loaded anew by the next one."""
     yield
-    scorers._cache.cache_clear()
+    scorers._LOADED._models.clear()
 
 
 def move(model: torch.nn.Module) -> None:
