@@ -457,7 +457,7 @@ def resolve(
         return settings
     asked = settings or Select()
     if changes:
-        asked = validate_section(Select, _lay(asked.model_dump(), changes, Select))
+        asked = validate_section(Select, lay_settings(asked.model_dump(), changes, Select))
     found: dict[str, Any] = {"algorithm": asked.algorithm, "lamb": asked.lamb}
     if asked.algorithm is None:
         unseen = asked.solver in UNSEEING or not words
@@ -805,22 +805,22 @@ def change_settings(config: Config, **sections: Mapping[str, Any]) -> Config:
     return validate(lay_settings(config.model_dump(), given)) if any(given.values()) else config
 
 
-def lay_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def lay_settings(
+    settings: Mapping[str, Any], changes: Mapping[str, Any], model: type[Section] = Config
+) -> dict[str, Any]:
     """Settings with changes laid over them, key by key; a budget among the changes replaces the one before.
 
     A setting that is itself a mapping, such as corpus.columns, is replaced as a whole: its keys are the user's.
+
+    :param model: what the settings are of: all sections, or one.
     """
-    return _lay(settings, changes, Config)
-
-
-def _lay(settings: Mapping[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     merged = deepcopy(dict(settings))
     if model is Select and any(changes.get(name) is not None for name in BUDGETS):
         merged = {name: value for name, value in merged.items() if name not in BUDGETS}
     for name, value in changes.items():
         inner = model.model_fields[name].annotation if name in model.model_fields else None
         if isinstance(inner, type) and issubclass(inner, Section) and isinstance(value, Mapping):
-            merged[name] = _lay(merged.get(name) or {}, value, inner)
+            merged[name] = lay_settings(merged.get(name) or {}, value, inner)
         else:
             merged[name] = value
     return merged

@@ -179,18 +179,8 @@ def _fit(small: _Measured, large: _Measured, most: int | None) -> StageCost:
 def _fits(config: Config, folder: Path, rows: pa.Table) -> dict[str, StageCost]:
     """The encoder fitted on as many documents as it will be: its time bends with the vocabulary, no line fits it."""
     found = _measure(config, folder, "encoder", rows, only=FITTED)
-    return {
-        name: StageCost(
-            name,
-            0.0,
-            found[name].seconds / rows.num_rows,
-            found[name].bytes / rows.num_rows,
-            found[name].peak_bytes,
-            config.encoder.fit_documents,
-        )
-        for name in FITTED
-        if name in found
-    }
+    nothing = _Measured("", 0, 0.0, 0, 0)
+    return {name: _fit(nothing, found[name], config.encoder.fit_documents) for name in FITTED if name in found}
 
 
 def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[pa.Table, float]:

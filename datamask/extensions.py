@@ -157,9 +157,10 @@ class Extension:
             )
 
 
+@cache
 def registered(kind: Kind) -> dict[str, str]:
     """Targets by lower-case name, of the entry points of installed packages."""
-    return _entries()[kind]
+    return {entry.name.lower(): entry.value for entry in entry_points(group=f"datamask.{kind}s")}
 
 
 def extension_names(kind: Kind) -> list[str]:
@@ -238,13 +239,6 @@ def _told(error: BaseException) -> type[DatamaskError]:
     if isinstance(error, FileNotFoundError):
         return MissingFileError
     return StorageError if isinstance(error, OSError) else ConfigError
-
-
-@cache
-def _entries() -> dict[Kind, dict[str, str]]:
-    return {
-        kind: {entry.name.lower(): entry.value for entry in entry_points(group=f"datamask.{kind}s")} for kind in METHODS
-    }
 
 
 def _source(found: Any) -> str | None:

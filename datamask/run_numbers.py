@@ -16,6 +16,8 @@ from datamask.report.formatting import sentence
 
 CERTIFICATE = ("objective", "upper_bound", "gap", "integrality", "continues")  # of the selection's
 
+COUNTED = ("stage", "done", "cached", "in_place", "failed")  # of a stage: its name, and what became of its shards
+
 
 def numbers(
     release: ReleaseFolder,
@@ -47,14 +49,7 @@ def numbers(
             "calibrated": engine.config.select.calibrate,
         },
         "stages": [
-            {
-                "stage": line.stage,
-                "done": line.done,
-                "cached": line.cached,
-                "in_place": line.in_place,
-                "failed": line.failed,
-                "seconds": round(line.seconds, 2),
-            }
+            {**{name: getattr(line, name) for name in COUNTED}, "seconds": round(line.seconds, 2)}
             for line in engine.board.stages.values()
         ],
         "failed": [asdict(file) for file in failed],

@@ -97,10 +97,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: user-metrics\nVersion: 1.0\n")
     (distribution / "entry_points.txt").write_text(ENTRIES)
     sys.path.insert(0, str(folder))
-    extensions._entries.cache_clear()  # a process that starts after the installation finds it by itself
+    extensions.registered.cache_clear()  # a process that starts after the installation finds it by itself
     yield folder
     sys.path.remove(str(folder))
-    extensions._entries.cache_clear()
+    extensions.registered.cache_clear()
 
 
 def documents(count: int, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
