@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
 from datamask.filter.altered import CopyCounts
 from datamask.filter.duplicate_candidates import Samples, meetings
@@ -67,8 +66,6 @@ def _duplicates(texts: list[str]) -> None:
     postings = postings_of(lengths, hashes)
     postings = postings.astype(WIDE)
     meetings(shared_of(postings, lengths), 1)
-    for unit in (np.uint8, np.uint32):
-        dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)

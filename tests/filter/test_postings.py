@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datamask.dealing import dealt_out
 from datamask.filter.duplicate_candidates import NEIGHBOURS, PairCodes, Samples, meetings, pairs_that_met
 from datamask.filter.postings import (
     KEYS,
@@ -20,7 +21,7 @@ from datamask.filter.postings import (
     shared_of,
 )
 from datamask.filter.signatures import COARSEST, sample_bound
-from datamask.maps import partition_of, records_of
+from datamask.maps import partition_of, read_dealt, records_of, write_dealt
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
@@ -43,13 +44,13 @@ def test_hashes_by_document_keep_their_order(numbers: list[int], apart: int) -> 
 
 
 @pytest.mark.parametrize("kind", [np.dtype("<i8"), np.dtype([("a", "<u8"), ("b", "<u4")]), np.dtype([("a", "i1")])])
-def test_records_are_dealt_by_part_in_their_order(kind: np.dtype) -> None:
+def test_records_are_dealt_by_part_in_their_order(kind: np.dtype, tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     records = generator.integers(0, 255, 1000 * kind.itemsize, np.uint8).view(kind)
     part = generator.integers(0, 7, 1000, np.int32)
     part[part == 4] = 5  # an empty one
-    unit = np.uint8 if kind.itemsize % 4 else np.uint32
-    found, bounds = dealt_out(records.view(unit).reshape(1000, -1), part, 7)
+    write_dealt(str(tmp_path / "dealt"), records, part, 7)
+    found, bounds = read_dealt(str(tmp_path / "dealt"), kind, 0, 7)
     assert found.tobytes() == records[np.argsort(part, kind="stable")].tobytes()
     assert bounds.tolist() == np.searchsorted(np.sort(part), np.arange(8)).tolist()
 
