@@ -44,7 +44,6 @@ HIGH, LOW = (
     tuple(np.uint32(value) for value in (*seeds, *(pow(seeds[2] | 1, power, 1 << 32) for power in (1, 2, 4, 8))))
     for seeds in _SEEDS
 )
-EVEN, DRAWERS = 256, 6  # hashes that `sort_even` deals to drawers, at most; bits of a drawer's number
 
 
 @compiled
@@ -78,28 +77,13 @@ def read_escaped_letters(raw, at, end, tables, room, units, row, numbers):  # ty
     for unit in units[:many]:
         latin_letters += (unit > DIGIT) & (unit < 128)
         foreign += ((unit >= CASES[0]) & (unit < CASES[1])) | ((unit >= CASES[2]) & (unit < CASES[3]))
-    if 0 < foreign <= FOREIGN * (foreign + latin_letters) and differs(plain, letters, latin):
+    if 0 < foreign <= FOREIGN * (foreign + latin_letters):
         many = read_letters(plain, latin, weights, kinds, units, row, numbers)
     numbers[2] += escapes
     if many:
         units[many:WINDOW] = 0
         many = max(many, WINDOW)
     return many
-
-
-@compiled
-def differs(raw, letters, latin):  # type: ignore[no-untyped-def]
-    """Whether any character of a text is another letter by another table; those of ASCII are the same by both."""
-    at = 0
-    while at < len(raw):
-        if raw[at] < 128:
-            at += 1
-            continue
-        code, size = code_point(raw, at)
-        if code < TABLE and letters[code] != latin[code]:
-            return True
-        at += size
-    return False
 
 
 @compiled
@@ -240,30 +224,6 @@ def hash_shingles(raw, bounds, tables, units, hashes, first, numbers):  # type: 
         first[text + 1] = begun + many
 
 
-@compiled
-def sort_even(values, bits):  # type: ignore[no-untyped-def]
-    """Sorts hashes, uint64, that are spread evenly below 2^(64 − bits): each comes near its place, then into it."""
-    if len(values) > EVEN:
-        values[:] = np.sort(values)
-        return
-    shift = np.uint64(64 - bits - DRAWERS)
-    ends, near = np.zeros((1 << DRAWERS) + 1, np.int64), values.copy()
-    for value in values:
-        ends[np.int64(value >> shift) + 1] += 1
-    for drawer in range(1, len(ends)):
-        ends[drawer] += ends[drawer - 1]
-    for value in near:
-        mine = np.int64(value >> shift)
-        values[ends[mine]] = value
-        ends[mine] += 1
-    for place in range(1, len(values)):
-        value, at = values[place], place
-        while at > 0 and values[at - 1] > value:
-            values[at] = values[at - 1]
-            at -= 1
-        values[at] = value
-
-
 class Signed(NamedTuple):
     """Room for the signatures of texts."""
 
@@ -301,7 +261,7 @@ def signed(raw, bounds, tables, sample, coarsest, found):  # type: ignore[no-unt
         for place in range(windows):
             values[filled] = np.uint64(hashes[place]) << np.uint64(32) | np.uint64(lower[place])
             filled += hashes[place] <= most
-        sort_even(values[begun:filled], bits)
+        values[begun:filled] = np.sort(values[begun:filled])
         end, filled = filled, begun
         for place in range(begun, end):
             value = values[place]
