@@ -33,8 +33,7 @@ def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransform
             return _load_static(ref, chosen)
         if ref.kind == "own":
             return OwnEncoder(ref)
-        from datamask.encoders.kinds import encoder_of  # loads transformers
-        from datamask.encoders.models import load_model
+        from datamask.encoders.models import encoder_of, load_model  # loads transformers
 
         return encoder_of(model or load_model(ref, chosen), ref)
 

@@ -9,15 +9,28 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Transformer
-from transformers import PreTrainedTokenizerBase
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
-from datamask.encoders.encode import Encoded, finished, merge_scores, merge_vectors
+from datamask.encoders.encode import (
+    Encoded,
+    Encoder,
+    StaticEncoder,
+    finished,
+    merge_scores,
+    merge_vectors,
+    run_modules,
+)
 from datamask.errors import ModelError
-from datamask.models.batching import Batcher, name_padding, window_limit
+from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import TokenWindows, clean_text
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, clean_text
 from datamask.stages import Progress, silent
 
 
@@ -47,6 +60,31 @@ def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:
             f"set encoder.dimensions={size} or choose a larger model"
         )
     return model
+
+
+def encoder_of(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
+    """The encoder that runs a loaded model.
+
+    :raises ModelError: the settings ask for what it cannot do.
+    """
+    first = model[0]
+    plain = (
+        isinstance(first, Transformer)
+        and "message" not in first.modality_config
+        and isinstance(first.tokenizer, PreTrainedTokenizerFast)
+        and special_tokens(first.tokenizer) is not None
+    )
+    if ref.quality_head:
+        if not plain or ref.backend != "torch":
+            raise ModelError(
+                f"encoder.quality_head needs a plain transformer on the torch backend, not {ref.name} on {ref.backend}"
+            )
+        return FusedEncoder(model, ref)
+    if plain:
+        return TransformerEncoder(model, ref)
+    if isinstance(first, StaticEmbedding):
+        return StaticEncoder(DocumentTokenizer(first.tokenizer), first.embedding.weight, list(model)[1:], ref)
+    return WholeEncoder(model, ref)
 
 
 class TransformerEncoder:
@@ -118,3 +156,85 @@ class WholeEncoder:
         each = np.arange(len(tokenised))
         windows = TokenWindows(np.zeros(0, np.int32), each, each, len(tokenised))
         return Encoded(merge_vectors(found.float().cpu().reshape(len(tokenised), -1), windows, self._ref.dimensions))
+
+
+# ---------------------------------------------------------------- vector and score from one forward pass
+
+
+class FusedEncoder(TransformerEncoder):
+    """A transformer encoder whose body also feeds the head of a sequence classifier trained on it, frozen.
+
+    FineWeb-Edu's classifier is snowflake-arctic-embed-m with a regression head, its encoder frozen in training
+    (model card of HuggingFaceFW/fineweb-edu-classifier), so its last hidden states are the encoder's own.
+
+    The score is the logit of a regression head, or the probability of label 1 of a two-label classifier.
+
+    :raises ModelError: the two bodies or tokenizers differ, so that one pass cannot stand for both.
+    """
+
+    def __init__(self, model: SentenceTransformer, ref: EncoderRef) -> None:
+        super().__init__(model, ref)
+        assert ref.quality_head is not None
+        self._classifier = load_classifier(ref, str(model.device))
+        body = model.transformers_model
+        assert body is not None
+        _same_body(body, self._classifier.base_model, ref)
+        _same_tokenizer(model.tokenizer, ref)
+        self._rest = list(model)[1:]
+        self._hidden: torch.Tensor | None = None
+        self._classifier.base_model.register_forward_hook(self._keep)
+        model[0].model = self._classifier.base_model  # one copy of the weights
+
+    def _keep(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        self._hidden = output.last_hidden_state
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        logits = self._classifier(input_ids=ids, attention_mask=mask).logits.float()
+        features = {"token_embeddings": self._hidden, "attention_mask": mask, **self._features}
+        scores = logits[:, 0] if logits.shape[1] == 1 else torch.softmax(logits, dim=1)[:, 1]
+        return run_modules(self._rest, features), scores
+
+
+def load_classifier(ref: EncoderRef, device: str) -> Any:
+    """The sequence classifier `ref.quality_head`, on `device`, in `ref.dtype`.
+
+    :raises ModelError: it is missing, broken, or has more than two labels.
+    """
+    assert ref.quality_head is not None
+    with loading("encoder.quality_head", ref.quality_head, ref.quality_head_revision):
+        classifier = AutoModelForSequenceClassification.from_pretrained(
+            ref.quality_head,
+            revision=ref.quality_head_revision,
+            trust_remote_code=ref.trust_remote_code,
+            dtype=getattr(torch, ref.dtype),
+        )
+    if classifier.config.num_labels > 2:
+        raise ModelError(
+            f"encoder.quality_head {ref.quality_head} has {classifier.config.num_labels} labels; one output or "
+            f"two labels are needed. Score with it apart: quality.scorers with kind: transformer and a label"
+        )
+    return classifier.to(device).eval()
+
+
+def _same_body(encoder: torch.nn.Module, body: torch.nn.Module, ref: EncoderRef) -> None:
+    """Checks that every weight but the pooler's, which only the classifier uses, is the same in both."""
+    ours, theirs = encoder.state_dict(), body.state_dict()
+    names = [name for name in {**ours, **theirs} if not name.startswith("pooler.")]
+    for name in names:
+        if name not in ours or name not in theirs or not torch.equal(ours[name], theirs[name]):
+            raise ModelError(
+                f"encoder.quality_head {ref.quality_head} was not trained on a frozen {ref.name}: {name} differs, so "
+                f"one pass cannot give both. Score with it apart: quality.scorers with kind: transformer"
+            )
+
+
+def _same_tokenizer(tokenizer: Any, ref: EncoderRef) -> None:
+    with loading("tokenizer of encoder.quality_head", str(ref.quality_head), ref.quality_head_revision):
+        other = AutoTokenizer.from_pretrained(
+            ref.quality_head, revision=ref.quality_head_revision, trust_remote_code=ref.trust_remote_code
+        )
+    probe = "Tokens of a Mixed-case text, naïve 漢字 😀 42."
+    if other(probe)["input_ids"] != tokenizer(probe)["input_ids"]:
+        raise ModelError(
+            f"encoder.quality_head {ref.quality_head} has another tokenizer than {ref.name}; score with it apart"
+        )
