@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,8 @@ from datamask.stages import ShardFiles
 COLUMNS = ("language", "source")  # of the corpus, where it has them
 LEAST = 20  # documents of a group, below which a share says little
 NAMED = 5  # groups in a message, worst first
+
+Losses = Counter[tuple[str, str, bool]]  # documents by column, value, and whether they fall
 
 _log = logging.getLogger(__name__)
 
@@ -45,38 +46,18 @@ def read_groups(
         yield name, values[np.searchsorted(table["chunk_id"].to_numpy(), chunk_id)].astype(str)
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Documents of each group, (column, value), and those of them that fall."""
-
-    documents: Counter[tuple[str, str]] = field(default_factory=Counter)
-    fallen: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def add(self, column: str, values: np.ndarray, fallen: np.ndarray) -> None:
-        """Some documents: values (n,) str, fallen (n,) bool."""
-        self.documents.update((column, value) for value in values.tolist())
-        self.fallen.update((column, value) for value in values[fallen].tolist())
-
-    def join(self, other: Losses) -> None:
-        """The documents of another as well."""
-        self.documents.update(other.documents)
-        self.fallen.update(other.fallen)
-
-
 def raise_alarm(losses: Losses, share: float, do: str) -> list[str]:
     """A sentence for each group of which more than `share` falls, worst first; logged.
 
     :raises InputError: there is one, and `do` is "stop".
     """
-    over = sorted(
-        (-losses.fallen[group] / count, *group)
-        for group, count in losses.documents.items()
-        if group[1] and count >= LEAST and losses.fallen[group] > share * count
-    )
-    sentences = [
-        f"{name} {value}: {losses.fallen[name, value]} of {losses.documents[name, value]} documents"
-        for _, name, value in over
-    ]
+    over = []
+    for name, value in {group[:2] for group in losses}:
+        fallen = losses[name, value, True]
+        count = fallen + losses[name, value, False]
+        if value and count >= LEAST and fallen > share * count:
+            over.append((-fallen / count, name, value, f"{name} {value}: {fallen} of {count} documents"))
+    sentences = [sentence for *_, sentence in sorted(over)]
     if not sentences:
         return []
     message = (

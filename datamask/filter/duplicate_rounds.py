@@ -546,7 +546,7 @@ def count_losses(state: Searching, group: Group) -> Losses:
     ):
         fallen = np.zeros(len(values), bool)
         fallen[places] = True
-        losses.add(name, values, fallen)
+        losses.update((name, *each) for each in zip(values.tolist(), fallen.tolist(), strict=True))
     return losses
 
 

@@ -225,7 +225,7 @@ class _Search:
     def _alarms(self) -> list[str]:
         settings, losses = self.state.config.duplicates, Losses()
         for found in self.maps(rounds.count_losses, self.state, *self._own()) if self.state.columns else ():
-            losses.join(found)
+            losses.update(found)
         return raise_alarm(losses, settings.alarm_share, settings.alarm)
 
 

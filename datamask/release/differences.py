@@ -31,7 +31,6 @@ class Differences:
     first: Parts
     second: Parts
     shared: float  # Jaccard similarity of the sets of words, case folded, over the whole texts
-    equal: bool  # word for word the same
 
 
 def clean_line(text: str | None, characters: int | None = None) -> str:
@@ -53,7 +52,6 @@ def excerpt(text: str | None, characters: int) -> str:
 def compare(first: str, second: str) -> Differences:
     """Both texts' words side by side (difflib's longest matching blocks), equal runs cut short."""
     a, b = _words(first), _words(second)
-    equal = [word.strip() for word in a] == [word.strip() for word in b]
     left, right = a[:COMPARED], b[:COMPARED]
     head = 0
     while head < min(len(left), len(right)) and left[head].strip() == right[head].strip():
@@ -71,9 +69,10 @@ def compare(first: str, second: str) -> Differences:
             if size:
                 sides[side].append(["same", "".join(words[place : place + size])])
             done[side] = place + size
-    return Differences(
-        _bounded(sides[0], len(a) - len(left)), _bounded(sides[1], len(b) - len(right)), _jaccard(a, b), equal
+    first_parts, second_parts = (
+        _bounded(side, len(words[COMPARED:])) for side, words in zip(sides, (a, b), strict=True)
     )
+    return Differences(first_parts, second_parts, _jaccard(a, b))
 
 
 def shared_words(first: str, second: str) -> float:

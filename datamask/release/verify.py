@@ -137,8 +137,6 @@ def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verifi
     """Problems of files; the schemas of the parquet files that are as the manifest says."""
     there = storage.file_sizes(release.path)
     listed = {item["path"]: item for item in manifest["files"]}
-    if len(listed) < len(manifest["files"]):
-        found.problems.append(f"{MANIFEST} lists a file twice")
     found.problems += [f"{path} is missing" for path in sorted(listed.keys() - there.keys())]
     found.problems += [printable(f"{path} was added") for path in sorted(there.keys() - listed.keys() - {MANIFEST})]
 

@@ -99,12 +99,12 @@ def shares(rows: Rows, column: str) -> Chart:
     return chart(rows, bars, points, height=max(60, 24 * len(order)))
 
 
-def history(rows: Rows, step: str, bound: float | None) -> Chart:
+def history(rows: Rows, bound: float | None) -> Chart:
     """The objective over the solver's steps, under its upper bound where there is one. rows: step, objective."""
     encoding = {
-        "x": channel("step:Q", title=step, axis={"format": "~s", "tickMinStep": 1}),
+        "x": channel("step:Q", title="step", axis={"format": "~s", "tickMinStep": 1}),
         "y": channel("objective:Q", title="objective (0 random, 1 each term's best)", scale={"zero": False}),
-        "tooltip": [channel("step:Q", title=step), channel("objective:Q", format=".5f")],
+        "tooltip": [channel("step:Q"), channel("objective:Q", format=".5f")],
     }
     line = mark("line", rows, strokeWidth=2, point=len(rows) <= 60, encoding=encoding)
     if bound is None:

@@ -111,14 +111,6 @@ class Findings:
     def arm(self, name: str) -> dict[str, Any]:
         return next(row for row in self.arms if row["arm"] == name)
 
-    @property
-    def relative_gap(self) -> float | None:
-        """(bound − objective) / |bound|: by what share another choice could be better; None without a bound."""
-        objective, bound = self.certificate.get("objective"), self.certificate.get("upper_bound")
-        if objective is None or bound is None:
-            return None
-        return float(max(bound - objective, 0.0) / max(abs(bound), 1e-12))
-
     def as_json(self) -> dict[str, Any]:
         return plain_json(vars(self))
 

@@ -173,6 +173,6 @@ def head_figures(f: Findings) -> list[dict[str, str]]:
         ]
     if f.certificate.get("objective") is not None:
         bound = f.certificate.get("upper_bound")
-        note = f"bound {number(bound, 4)}, gap {points(f.relative_gap or 0.0)}" if bound is not None else "no bound"
+        note = f"bound {number(bound, 4)}, gap {points(f.certificate['gap'])}" if bound is not None else "no bound"
         found.insert(2, ("Score", number(f.certificate["objective"], 4), note))
     return [{"label": label, "value": value, "note": note} for label, value, note in found]

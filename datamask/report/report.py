@@ -129,7 +129,7 @@ def headline_numbers(findings: Findings) -> dict[str, Any]:
         "selected_tokens": findings.total("selected", unit="tokens"),
         "objective": findings.certificate.get("objective"),
         "upper_bound": findings.certificate.get("upper_bound"),
-        "relative_gap": findings.relative_gap,
+        "relative_gap": findings.certificate.get("gap"),
         **{name: ours.get(name) for name in ("mean_quality", "vendi", "near_duplicates", "length_ratio")},
     }
 

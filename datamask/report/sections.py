@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -190,9 +189,8 @@ def _objective(f: Findings) -> list[Block]:
         scale = calibrated if f.settings["select"]["calibrate"] else "raw"
         rows = [["score (the objective)", number(c["objective"], 5)]]
         if c.get("upper_bound") is not None:
-            rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", points(f.relative_gap or 0.0)]]
-        for name, value in (c.get("terms") or {}).items():
-            rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
+            rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", points(c["gap"])]]
+        rows += [[f"term: {name}", number(value, 5)] for name, value in (c.get("terms") or {}).items()]
         note = f"Terms are {scale}. The bound holds for every choice within the budget, found or not."
         if target := c.get("target"):
             note += (
@@ -212,7 +210,7 @@ def _objective(f: Findings) -> list[Block]:
             note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents and after exchanges, scores {number(c['objective'], 5)}."
             blocks.append({"kind": "text", "text": note})
         blocks += _fractional(c)
-        chart = charts.history(history, history[0]["unit"], c.get("upper_bound"))
+        chart = charts.history(history, c.get("upper_bound"))
         note = "The line should flatten just under the dashed bound: at most what is left between them could be gained."
         blocks.append(chart_grid(Figure("history", chart, "Objective while it was optimised", note)))
     return blocks
@@ -220,20 +218,14 @@ def _objective(f: Findings) -> list[Block]:
 
 def history_rows(f: Findings) -> list[dict[str, Any]]:
     """The optimisation's objective per step, thinned to 300 points; for shard scope, none."""
-    points = list(f.certificate.get("history") or ())
-    unit = str(f.certificate.get("history_unit") or "step")
-    rows = []
-    for place, point in enumerate(points):
-        entry = point if isinstance(point, dict) else {"objective": point}
-        if entry.get("objective") is not None:
-            rows.append({"step": entry.get("step", place), "objective": entry["objective"], "arm": OURS, "unit": unit})
+    steps = f.certificate.get("history") or ()
+    rows = [{name: step[name] for name in ("step", "objective")} for step in steps]
     return rows[:: max(1, len(rows) // 300)]
 
 
 def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
     """How much of the gap is not the relaxation's: where documents cost something against themselves (DiSF), most."""
-    steps = [step for step in certificate.get("history") or () if isinstance(step, dict)]
-    best = max((step["relaxed"] for step in steps if "relaxed" in step), default=None)
+    best = max((step["relaxed"] for step in certificate.get("history") or () if "relaxed" in step), default=None)
     objective, bound = certificate.get("objective"), certificate.get("upper_bound")
     if best is None or objective is None or bound is None or best - objective <= max(bound - best, 1e-3 * abs(bound)):
         return []

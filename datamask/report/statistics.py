@@ -36,19 +36,13 @@ def spectrum(features: npt.NDArray[np.generic]) -> Floats:
     return np.clip(values, 0, None)
 
 
-def entropy(shares: npt.ArrayLike) -> float:
-    """Shannon entropy in nats of non-negative weights, normalised to sum to 1; 0 where there is none."""
-    weights = np.asarray(shares, dtype=np.float64)
-    total = weights.sum()
-    if total <= 0:
-        return 0.0
-    weights = weights[weights > 0] / total
-    return float(-(weights * np.log(weights)).sum())
-
-
 def effective_number(counts: npt.ArrayLike) -> float:
     """exp of the entropy of the shares (Hill number of order 1): n equal groups give n; no group gives 0."""
-    return float(np.exp(entropy(counts))) if np.sum(counts) > 0 else 0.0
+    weights = np.asarray(counts, dtype=np.float64)
+    if not weights.any():
+        return 0.0
+    shares = weights[weights > 0] / weights.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def vendi_score(features: npt.NDArray[np.generic]) -> float:

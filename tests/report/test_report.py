@@ -317,7 +317,7 @@ def test_a_gap_that_whole_documents_cost_is_told_from_the_solvers() -> None:
     (block,) = sections._fractional(certificate)
     assert "0.73550, 0.07 % below the bound" in block["text"]
     assert not sections._fractional({**certificate, "objective": 0.7352})  # what is left is as much the solver's
-    assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [0.1, 0.4]})
+    assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [{"step": 0, "objective": 0.1}]})
     assert not sections._fractional({"objective": 0.5, "history": steps})
 
 
