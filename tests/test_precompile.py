@@ -22,7 +22,7 @@ from datamask.precompile import precompile
 INNER = '''
     empty_set set_of slot_of hashed pair_slot mix_hash mix_bits finish_hash counted code_point write_point
     series row_gain move_row allowed book_row rolled repeated read_escaped_letters
-    count_among without pair_lift likely at_home count_kinds hash_windows longest_of
+    count_among without pair_lift likely at_home count_kinds hash_windows
     held_by_both missing_runs formula_end own_maximum row_price _within likeness_doubled read_letters dashed
     unescaped replace_escapes escape tag_meaning entity backslash mojibake byte_of digits is_letter
     is_character measured folded of_most_frequent of_repeats place_in_word shape_of bend_of factor_left mix_letter _ones

@@ -20,9 +20,8 @@ from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from datamask.encoders.blocks import product
 from datamask.encoders.counts import WordSample, count_tokens, scale_rows, with_values
-from datamask.encoders.svd import Centred, right_singular
+from datamask.encoders.svd import Centred, product, right_singular
 from datamask.text.language_groups import language_groups
 
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 
-from datamask.compiling import on_cores
-from datamask.encoders.blocks import gram_matrix, product
+from datamask.compiling import compiled, on_cores
 
 OVERSAMPLES = 32
 FEW = 2.0  # times the vectors looked for: up to so many rows their own products are the faster way, and exact
 POWER_ITERATIONS = 1  # two are no better here (benchmarks/LOG.md)
 NEGLIGIBLE = 1e-3  # of the largest singular value: float32 tells no direction below that
+TILE = 64  # columns: BLAS adds up what is left of a tile at a matrix's edge in another order
 
 
 class Centred:
@@ -88,3 +88,66 @@ def orthonormal(columns: np.ndarray) -> np.ndarray:
         kept = values > max(1e-10 * values.max(initial=0), 1e-12)
         columns = product(columns, (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32))
     return columns
+
+
+# ---------------------------------------------------------------- products on several cores
+# Each block of the result is computed by one thread, so that the bytes do not depend on how many threads there are
+# (BLAS itself adds up in an order that does).
+
+
+def product(left: np.ndarray | scipy.sparse.csr_array, right: np.ndarray) -> np.ndarray:
+    """float32 or float64 [rows, columns]: left @ right, by blocks of rows."""
+    result = np.empty((left.shape[0], right.shape[1]), np.result_type(left.dtype, right.dtype))
+
+    def work(first: int, last: int) -> None:
+        if isinstance(left, scipy.sparse.csr_array):
+            rows_times(left.indptr, left.indices, left.data, right, first, result[first:last])
+        else:
+            result[first:last] = left[first:last] @ right
+
+    on_cores(work, len(result))
+    return result
+
+
+def gram_matrix(columns: np.ndarray) -> np.ndarray:
+    """float64 [k, k]: columnsᵀ @ columns, by blocks of its rows, each as far as the diagonal: the rest is the same."""
+    exact = columns.astype(np.float64)
+    result = np.empty((exact.shape[1], exact.shape[1]))
+
+    def work(first: int, last: int) -> None:
+        until = min(-(-last // TILE) * TILE, len(result))
+        result[first:last, :until] = exact[:, first:last].T @ exact[:, :until]
+
+    on_cores(work, len(result))
+    above = np.triu_indices(len(result), 1)
+    result[above] = result.T[above]
+    return result
+
+
+@compiled
+def rows_times(
+    ends: np.ndarray, columns: np.ndarray, values: np.ndarray, dense: np.ndarray, first: int, result: np.ndarray
+) -> None:
+    """Fills `result` (n, k) with rows `first` to `first` + n − 1 of a sparse matrix times a dense one (columns, k).
+
+    A row's terms are added one after the other, as SciPy does, four of them between two visits to the sum.
+
+    :param ends: [rows + 1]. :param columns, values: of the terms, a row's after the other's; float32 as all sums.
+    """
+    width = dense.shape[1]
+    for row in range(len(result)):
+        place, end = ends[first + row], ends[first + row + 1]
+        sums = result[row]
+        sums[:] = 0
+        while end - place >= 4:
+            a, b, c, d = values[place], values[place + 1], values[place + 2], values[place + 3]
+            one, two = dense[columns[place]], dense[columns[place + 1]]
+            three, four = dense[columns[place + 2]], dense[columns[place + 3]]
+            for k in range(width):
+                sums[k] = (((sums[k] + a * one[k]) + b * two[k]) + c * three[k]) + d * four[k]
+            place += 4
+        while place < end:
+            a, one = values[place], dense[columns[place]]
+            for k in range(width):
+                sums[k] += a * one[k]
+            place += 1

@@ -28,8 +28,7 @@ from datamask.text.surface import (
     STOP,
     UPPER,
 )
-from datamask.text.unescape_loops import PRIME, is_letter, unescaped
-from datamask.text.utf8_loops import code_point
+from datamask.text.unescape_loops import PRIME, code_point, is_letter, unescaped
 
 WHITE, LETTER = SPACE | RETURN | BREAK, UPPER | LOWER
 BEFORE = 3  # characters before a text, which are line ends
@@ -200,20 +199,11 @@ def hash_windows(units, many, numbers, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def longest_of(bounds):  # type: ignore[no-untyped-def]
-    """The most bytes of a text; bounds: (texts + 1,) where each begins."""
-    longest = 0
-    for text in range(len(bounds) - 1):
-        longest = max(longest, bounds[text + 1] - bounds[text])
-    return longest
-
-
-@compiled
 def hash_shingles(raw, bounds, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
     """Fills units and hashes with the letters of texts and the 32-bit hashes of their shingles, one text after another
     from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read_escaped_letters` does.
     """
-    longest = 2 * longest_of(bounds) + BEFORE
+    longest = 2 * np.append(0, np.diff(bounds)).max() + BEFORE
     room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
     for text in range(len(numbers)):
         begun = first[text]
@@ -241,7 +231,7 @@ def signed(raw, bounds, tables, sample, coarsest, found):  # type: ignore[no-unt
     raw, bounds: the texts in UTF-8, and where each begins.
     """
     count, scale, wear, values, offsets = found
-    longest = 2 * longest_of(bounds) + WINDOW
+    longest = 2 * np.append(0, np.diff(bounds)).max() + WINDOW
     units, hashes, lower = np.empty(longest, np.uint32), np.empty(longest, np.uint32), np.empty(longest, np.uint32)
     room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
     numbers, filled = np.zeros(7, np.int64), 0

@@ -8,7 +8,7 @@ words.count(["one text", "another"])      # int64 [2]
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ class WordTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         (self._separator,) = tokenizer.encode(SEPARATOR, add_special_tokens=False).ids
-        self._merges = _Merges.of(tokenizer)
+        self._merges = _merges_of(tokenizer)
         self._remembered: dict[str, np.ndarray] = {}  # what the library said of words
 
     def count(self, texts: Texts) -> np.ndarray:
@@ -83,7 +83,7 @@ class WordTokenizer:
 
         The compiled loop's where it can, else the library's.
         """
-        mine, lengths = self._merges.apply(words) if self._merges else (np.zeros(0, np.int32), np.full(len(words), -1))
+        mine, lengths = _merged(words, self._merges)
         merged = lengths >= 0
         told = self._told(words.filter(pa.array(~merged)).to_pylist())
         lengths[~merged] = [len(tokens) for tokens in told]
@@ -114,39 +114,36 @@ class WordTokenizer:
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
-class _Merges:
-    """A tokenizer's byte-pair encoding, for words of ASCII: nothing in them to be split, nor to be normalized but to
-    small letters."""
+def _merges_of(tokenizer: Tokenizer) -> Merges | None:
+    """The byte-pair encoding of a tokenizer that `splits_into_words`, for words of ASCII: nothing in them to be split,
+    nor to be normalized but to small letters. None: its model is another, or has settings of its own."""
+    model = json.loads(tokenizer.to_str())["model"]
+    own = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+    if model["type"] != "BPE" or any(model.get(name) for name in own):
+        return None
+    vocabulary, merges = model["vocab"], model["merges"]
+    of_byte = np.full(256, -1, np.int64)
+    for byte, letter in enumerate(byte_letters()):
+        if 0x20 < byte < 0x80 and LOWER[byte] == byte:
+            of_byte[byte] = vocabulary.get(letter, -1)
+    made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
+    parts = np.array([(vocabulary[left], vocabulary[right]) for left, right in merges], np.int32).reshape(-1, 2)
+    pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
+    fill_pair_table(parts, pairs)
+    return Merges(of_byte, pairs, made)
 
-    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
-        of_byte = np.full(256, -1, np.int64)
-        for byte, letter in enumerate(byte_letters()):
-            if 0x20 < byte < 0x80 and LOWER[byte] == byte:
-                of_byte[byte] = vocabulary.get(letter, -1)
-        made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
-        parts = np.array([(vocabulary[left], vocabulary[right]) for left, right in merges], np.int32).reshape(-1, 2)
-        pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
-        fill_pair_table(parts, pairs)
-        self._known = Merges(of_byte, pairs, made)
 
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> _Merges | None:
-        """Those of a tokenizer that `splits_into_words`; None: its model is another, or has settings of its own."""
-        model = json.loads(tokenizer.to_str())["model"]
-        own = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
-        if model["type"] != "BPE" or any(model.get(name) for name in own):
-            return None
-        return cls(model["vocab"], model["merges"])
-
-    def apply(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
-        −1 of the others."""
-        _, places, data = words.buffers()
-        ends = np.frombuffer(places, np.int64, len(words) + 1) if len(words) else np.zeros(1, np.int64)
-        raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-        ids, lengths = np.empty(len(raw), np.int32), np.empty(len(words), np.int64)
-        filled = merge_pairs(raw, ends, self._known, MERGED, ids, lengths)
-        return ids[:filled], lengths
+def _merged(words: pa.LargeStringArray, merges: Merges | None) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens int32 of the words that these merges can encode, one after the other, and the lengths int64 [words] of
+    all: −1 of the others."""
+    if merges is None:
+        return np.zeros(0, np.int32), np.full(len(words), -1)
+    _, places, data = words.buffers()
+    ends = np.frombuffer(places, np.int64, len(words) + 1) if len(words) else np.zeros(1, np.int64)
+    raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    ids, lengths = np.empty(len(raw), np.int32), np.empty(len(words), np.int64)
+    filled = merge_pairs(raw, ends, merges, MERGED, ids, lengths)
+    return ids[:filled], lengths
 
 
 def _sums(lengths: np.ndarray, firsts: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from datamask.compiling import BLOCKS
-from datamask.encoders.blocks import gram_matrix, product
+from datamask.encoders.svd import gram_matrix, product
 
 GENERATOR = np.random.default_rng(0)
 

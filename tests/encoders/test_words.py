@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from datamask.models.tokens import DocumentTokenizer
-from datamask.text import word_tokens as words
+from datamask.text import word_tokens
 from datamask.text.word_tokens import WordTokenizer, split_words, splits_into_words
 from tests.encoders.conftest import fit_tokenizer, sentences
 
@@ -77,10 +77,10 @@ def test_any_texts(trained: Tokenizer, texts: list[str], again: bool) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(st.sampled_from("theriv bank.,-=_9AÉ"), max_size=90), max_size=8))
 def test_merges_are_those_of_the_library(trained: Tokenizer, texts: list[str]) -> None:
-    found = WordTokenizer(trained)
     words, _ = split_words(texts)
-    assert found._merges is not None
-    ids, lengths = found._merges.apply(words)
+    merges = word_tokens._merges_of(trained)
+    assert merges is not None
+    ids, lengths = word_tokens._merged(words, merges)
     told = [encoding.ids for encoding in trained.encode_batch(words.to_pylist(), add_special_tokens=False)]
     for word, length in zip(words.to_pylist(), lengths.tolist(), strict=True):
         assert (length < 0) == (len(word.encode()) > 64 or not word.isascii() or "A" in word)
@@ -113,8 +113,8 @@ def test_another_model_is_left_to_the_library(trained: Tokenizer, other: str) ->
 
 
 def test_what_was_forgotten_is_learned_again(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "REMEMBERED", 20)
-    monkeypatch.setattr(words, "TOGETHER", 7)
+    monkeypatch.setattr(word_tokens, "REMEMBERED", 20)
+    monkeypatch.setattr(word_tokens, "TOGETHER", 7)
     found = WordTokenizer(trained)
     texts = [text.replace("e", "é") for text in sentences(200)]
     for first in range(0, 200, 10):
@@ -123,7 +123,7 @@ def test_what_was_forgotten_is_learned_again(trained: Tokenizer, monkeypatch: py
 
 
 def test_many_threads(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "REMEMBERED", 30)
+    monkeypatch.setattr(word_tokens, "REMEMBERED", 30)
     found = WordTokenizer(trained)
     texts = [sentences(40, longest=20 + i) for i in range(40)]
     expected = [[len(one) for one in whole(trained, part)] for part in texts]
