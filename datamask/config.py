@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -44,6 +44,20 @@ BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
 MOST_SHOWN = 80  # characters of the settings of a section that a message quotes
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
 COUNT_DOCUMENTS = ("policy-gradient", "greedy", "semdedup")  # built-in solvers that hold no budget in tokens
+
+
+def _extension(kind: extensions.Kind, built_in: Sequence[str] = ()) -> AfterValidator:
+    """Of a setting that names an extension of this kind, or what is built in."""
+
+    def known(name: str) -> str:
+        try:
+            if name not in built_in:
+                extensions.require(kind, name, built_in)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return name
+
+    return AfterValidator(known)
 
 
 class Section(BaseModel):
@@ -128,7 +142,7 @@ class EncoderSettings(Section):
 class ScorerSettings(Section):
     """One quality score."""
 
-    kind: str = "content"
+    kind: Annotated[str, _extension("scorer", SCORERS)] = "content"
     """content: the words beside the pool's; heuristic: published rules; transformer, fasttext, column, probe (fitted to
     labels), encoder (its own head), prox; or a scorer of your own: module:Class or a registered name."""
     name: str = Field("content", pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
@@ -159,13 +173,6 @@ class ScorerSettings(Section):
             return values
         own = extensions.find_extension("scorer", str(values["kind"]))
         return {"name": re.sub(r"\W", "_", own.label) if own else values["kind"], **values}
-
-    @field_validator("kind")
-    @classmethod
-    def _known_kind(cls, value: str) -> str:
-        if value not in SCORERS:
-            _require("scorer", value, SCORERS)
-        return value
 
     @model_validator(mode="after")
     def _complete(self) -> ScorerSettings:
@@ -276,7 +283,7 @@ class CoverageSettings(Section):
 class Select(Section):
     """Which documents to keep: quality and diversity maximised together."""
 
-    solver: Solver = "relaxation"
+    solver: Annotated[Solver, _extension("solver")] = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] | None = None
     """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, or registered; or {name: weight}. null:
@@ -335,12 +342,6 @@ class Select(Section):
     """policy-gradient: of ln P(mask); mask − k·softmax(logits), or the exact one of the order drawn (Plackett–Luce)."""
     published: bool = False
     """policy-gradient: exactly the published estimator, without our variance reduction."""
-
-    @field_validator("solver")
-    @classmethod
-    def _known_solver(cls, value: str) -> str:
-        _require("solver", value)
-        return value
 
     @field_validator("algorithm")
     @classmethod
@@ -493,7 +494,7 @@ def _holds_tokens(solver: str) -> bool:
 class OwnFilter(Section):
     """A filter of your own."""
 
-    use: str
+    use: Annotated[str, _extension("filter")]
     """module:Class, file.py:Class, or a registered name."""
     options: dict[str, Any] = {}
     """What it is constructed with."""
@@ -504,12 +505,6 @@ class OwnFilter(Section):
     @classmethod
     def _short(cls, values: Any) -> Any:
         return {"use": values} if isinstance(values, str) else values
-
-    @field_validator("use")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        _require("filter", value)
-        return value
 
     @property
     def label(self) -> str:
@@ -853,13 +848,6 @@ def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
         return section.model_validate(dict(settings))
     except ValidationError as error:
         raise _refused(error, root=section) from None
-
-
-def _require(kind: extensions.Kind, name: str, also: Sequence[str] = ()) -> None:
-    try:
-        extensions.require(kind, name, also)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
 
 
 def _parse(text: str, source: str) -> Any:

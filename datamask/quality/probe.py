@@ -88,8 +88,8 @@ def save_probe(folder: str | Path, probe: Probe, description: Mapping[str, Any],
     (target / WEIGHTS[1]).write_text(text + "\n", encoding="utf-8")
 
 
-def read_description(folder: str | Path) -> dict[str, Any]:
-    """What `probe.json` says.
+def read_probe(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
+    """The probe, its check vectors, and what `probe.json` says.
 
     :raises ModelError: there is no probe, or it is broken or of another version.
     """
@@ -106,15 +106,6 @@ def read_description(folder: str | Path) -> dict[str, Any]:
         raise ModelError(f"probe {folder}: {WEIGHTS[1]} is broken ({error}); fit the probe again") from error
     if not current:
         raise ModelError(f"probe {folder} was fitted on other signals than this version's; fit it again")
-    return described
-
-
-def read_probe(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
-    """The probe, its check vectors, and its description.
-
-    :raises ModelError: see `read_description`.
-    """
-    described = read_description(folder)
     try:
         tensors = load_file(Path(folder) / WEIGHTS[0])
         size = {len(tensors[name]) for name in ("mean", "scale", "coefficients")}
@@ -138,7 +129,7 @@ class ProbeScorer(Scorer):
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
         path = local_path(str(settings.model))
-        read_description(path)
+        read_probe(path)
         files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
         return ScorerRef(settings, path, None, storage.key("probe", HEURISTIC_VERSION, CONTENT_VERSION, files))
 

@@ -22,7 +22,7 @@ from datamask.quality import prepare_quality
 from datamask.quality.commands import fit_quality
 from datamask.quality.documents import Documents
 from datamask.quality.fit import agreement, fit_probe, out_of_fold, read_labels
-from datamask.quality.probe import CHECK_SENTENCES, features, read_description, read_probe, save_probe
+from datamask.quality.probe import CHECK_SENTENCES, features, read_probe, save_probe
 from tests.quality import build, models, real
 from tests.quality.test_heuristic import PROSE
 
@@ -131,7 +131,7 @@ def test_signals_alone_and_numbers(tmp_path: Path) -> None:
     file = write(tmp_path / "labels.parquet", rows)
     output = run("--labels", file, "--column", "quality", "--encoder", "none", "--output", str(tmp_path / "probe"))
     assert "Spearman on unseen documents (5 folds, documents split at random)" in " ".join(output.split())
-    described = read_description(tmp_path / "probe")
+    _, _, described = read_probe(tmp_path / "probe")
     assert described["dimensions"] == 0 and described["agreement"]["probe"]["pooled"] > 0.85
     config = build.configure(tmp_path, scorers=[{"kind": "probe", "model": str(tmp_path / "probe")}])
     prepare_quality([], build.ENCODER, config, str(tmp_path / "work"))
