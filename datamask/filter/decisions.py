@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from datamask import storage
-from datamask.filter.resolve import Fall
-from datamask.maps import partition_of, read_dealt
+from datamask.filter.resolve import FALL
+from datamask.maps import partition_of, read_dealt, records_of
 
-KINDS = ("exact", "near", "contained")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
 RECORD = np.dtype(
     [
@@ -129,35 +128,20 @@ def _numbered(*keys: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
 
 
 def records(
-    found: Mapping[int, tuple[Fall, int]],
-    documents: np.ndarray,
-    component: np.ndarray,
-    keys: np.ndarray,
-    known: np.ndarray,
+    found: np.ndarray, documents: np.ndarray, component: np.ndarray, keys: np.ndarray, known: np.ndarray
 ) -> np.ndarray:
-    """(R,) RECORD of the components that were not known. found: what `verify_pairs.decide` says of their documents."""
-    new = np.flatnonzero(~known)
-    made = np.zeros(len(new) + len(found), RECORD)
-    made["high"][: len(new)], made["low"][: len(new)] = keys[new, 0], keys[new, 1]
-    made["falls"][: len(new)] = -1
-    fallen = sorted(found)
-    falls = [found[document][0] for document in fallen]
-    place = places(component)
-    mine = made[len(new) :]
-    at = np.searchsorted(documents, fallen)
-    mine["high"], mine["low"] = keys[component[at], 0], keys[component[at], 1]
-    mine["falls"] = place[at]
-    mine["stays"] = place[np.searchsorted(documents, [fall.stays for fall in falls])]
-    mine["cluster"] = place[np.searchsorted(documents, [found[document][1] for document in fallen])]
-    mine["kind"] = [KINDS.index(fall.kind) for fall in falls]
-    mine["similarity"] = [fall.similarity for fall in falls]
-    return made
+    """(R,) RECORD of the components that were not known. found: FALL of their documents."""
+    place, at = places(component), np.searchsorted(documents, found["document"])
+    others = {name: place[np.searchsorted(documents, found[name])] for name in ("stays", "cluster")}
+    others |= {name: found[name] for name in ("kind", "similarity")}
+    high, low = keys[component[at]].T
+    fallen = records_of(RECORD, high=high, low=low, falls=place[at], **others)
+    high, low = keys[~known].T
+    return np.concatenate([records_of(RECORD, high=high, low=low, falls=np.full(len(high), -1)), fallen])
 
 
-def falls_of(
-    every: np.ndarray, documents: np.ndarray, component: np.ndarray, keys: np.ndarray
-) -> dict[str, np.ndarray]:
-    """(F,) arrays by document, of all these components: document, stays, kind, similarity, cluster."""
+def falls_of(every: np.ndarray, documents: np.ndarray, component: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """(F,) FALL by document, of all these components."""
     every = np.unique(every[every["falls"] >= 0])
     asked, names = _numbered((every["high"], every["low"]), (keys[:, 0], keys[:, 1]))
     order = np.argsort(names, kind="stable")
@@ -171,6 +155,5 @@ def falls_of(
         name: documents[by_component[first[own] + every[place][row]]]
         for name, place in (("document", "falls"), ("stays", "stays"), ("cluster", "cluster"))
     }
-    found |= {"kind": every["kind"][row], "similarity": every["similarity"][row]}
-    order = np.argsort(found["document"])
-    return {name: column[order] for name, column in found.items()}
+    fallen = records_of(FALL, **found, kind=every["kind"][row], similarity=every["similarity"][row])
+    return fallen[np.argsort(fallen["document"])]

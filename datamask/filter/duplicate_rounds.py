@@ -49,6 +49,7 @@ from datamask.filter.duplicate_candidates import CANDIDATE, COMMON, PairCodes, S
 from datamask.filter.held_texts import HeldTexts, ReadTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, RANGES, WIDE, SeenDocuments, Shared, postings_of, sampled, shared_of
+from datamask.filter.resolve import FALL, KINDS
 from datamask.maps import (
     Handed,
     deal_laid,
@@ -82,11 +83,9 @@ SCHEMA = pa.schema(
         ("cluster", pa.string()),  # SHARD/CHUNK_ID of the first seen of those tied to one another
     ]
 )
-KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
 KEPT = ("facts-{}.npz", "postings-{}")  # files of a group for the next run, named by its key
 JOINED = FACTS[:6]  # of all documents, one file each
-FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
 ROOM = 1 << 22  # shingles that pairs have in common, at a time: 80 MB
@@ -484,8 +483,7 @@ def verify_pairs(state: Searching, part: int) -> None:
         counts,
     )
     every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
-    columns = decisions.falls_of(every, documents, component, keys)
-    fallen = records_of(FALL, **columns)
+    fallen = decisions.falls_of(every, documents, component, keys)
     write_dealt(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
     write_dealt(state.at("records", part), every, partition_of(every["high"], state.pieces), state.pieces)
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 REASONS = {  # kind of duplicate: the reason its document carries in masks and decisions
     "exact": "near_duplicate",
     "near": "near_duplicate",
     "contained": "contained",
 }
+KINDS = tuple(REASONS)
+# a document that falls, numbers of documents and the place of its kind among KINDS
+FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from datamask.filter.duplicate_candidates import CANDIDATE, FEW, OWN, PARTLY, WH
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.intact import CLAUSE, CopyEvidence, TextPair, likelier, pairs_of, prose_beside, which_falls
 from datamask.filter.programs import another_program, are_programs
-from datamask.filter.resolve import Edge, Fall, resolve_edges
+from datamask.filter.resolve import FALL, KINDS, Edge, Fall, resolve_edges
 from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart
 from datamask.maps import records_of
 from datamask.shares import share_part as share_of
@@ -71,8 +71,8 @@ def decide(
     quality_deviation: float,
     rules: DuplicateRules,
     counts: CopyEvidence | None = None,
-) -> dict[int, tuple[Fall, int]]:
-    """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
+) -> np.ndarray:
+    """(F,) FALL of a part, by document; a document's cluster is the lowest number it is tied to.
 
     :param texts: of all documents that the pairs name. :param pairs: (P,) CANDIDATE.
     :param fixed: so many documents, the first, stay.
@@ -217,8 +217,8 @@ class _Judge:
             falls = small  # a program is no packaging, neither of the licence above it nor of a program that it holds
         return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
 
-    def falls(self) -> dict[int, tuple[Fall, int]]:
-        """The dropped documents, after those that stay of each group were compared with its longest ones too."""
+    def falls(self) -> np.ndarray:
+        """(F,) FALL, by document, after those that stay of each group were compared with its longest ones too."""
         for last in [False] * (ROUNDS - 1) + [True]:
             fallen = resolve_edges(list(self._edges.values()), self._texts.shingles, range(self._fixed))
             clusters = _clusters(self._edges)
@@ -227,7 +227,11 @@ class _Judge:
                 break
             one, other = np.array(new).T
             self.compare(records_of(CANDIDATE, one=one, other=other))
-        return {document: (fall, clusters[document]) for document, fall in fallen.items()}
+        told = [
+            (document, fall.stays, clusters[document], KINDS.index(fall.kind), fall.similarity)
+            for document, fall in fallen.items()
+        ]
+        return np.array(told, FALL)
 
     def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> list[tuple[int, int]]:
         """Ascending, the pairs not compared yet of what stays of each cluster and its longest documents.

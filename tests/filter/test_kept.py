@@ -12,7 +12,7 @@ from datamask.filter import duplicates as stage
 from datamask.filter.connected import groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE
 from datamask.filter.duplicates import find_duplicates
-from datamask.filter.resolve import Fall
+from datamask.filter.resolve import FALL, KINDS
 from datamask.maps import here, partition_of, parts_of, records_of
 from tests.filter.test_stage import corpus, document, many, noisy
 
@@ -116,9 +116,8 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     position = [np.searchsorted(numbers, side) for side in (one, other)]
     component, keys = keyed(numbers, own, about)
     assert len(np.unique(keys, axis=0)) == count
-    found = {
-        int(max(m)): (Fall(int(min(m)), "near", 0.5), int(min(m))) for m in members[::2]
-    }  # of every second component something falls
+    # of every second component something falls
+    found = np.array(sorted((max(m), min(m), min(m), KINDS.index("near"), 0.5) for m in members[::2]), FALL)
     none = np.zeros(count, bool)
     records = decisions.records(found, numbers, component, keys, none)
     shuffled, pieces = records[rng.permutation(len(records))], parts_of(len(records), decisions.PIECE)
@@ -134,8 +133,8 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     place = dict(zip(numbers.tolist(), moved.tolist(), strict=True))
     touched = component[position[0][0]]
     expected = {
-        place[document]: (place[fall.stays], place[cluster])
-        for document, (fall, cluster) in found.items()
+        place[document]: (place[stays], place[cluster])
+        for document, stays, cluster, *_ in found.tolist()
         if component[np.searchsorted(numbers, document)] != touched
     }
     told = zip(back["document"].tolist(), back["stays"].tolist(), back["cluster"].tolist(), strict=True)
