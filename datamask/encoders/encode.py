@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from datamask.models.encoder_ref import EncoderRef
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut_windows
+from datamask.models.tokens import DocumentTokenizer, TokenWindows
 from datamask.stages import Progress, silent
 
 STATIC_TOKENS = 1 << 18  # looked up at a time by a static encoder, which needs no small batches
@@ -60,11 +60,7 @@ class StaticEncoder:
 
     def tokenise(self, texts: Sequence[str]) -> TokenWindows:
         """The texts' tokens in windows of the encoder's length."""
-        if self._ref.prompt:
-            texts = [self._ref.prompt + text for text in texts]
-        if self._ref.long_documents == "first":
-            return TokenWindows(*self._tokenizer.first(texts, self._ref.max_length), np.arange(len(texts)), len(texts))
-        return cut_windows(*self._tokenizer.all(texts), self._ref.max_length, np.zeros(0, np.int32))
+        return self._tokenizer.windows(texts, self._ref.max_length, self._ref.long_documents, self._ref.prompt)
 
     @torch.inference_mode()
     def compute(self, tokenised: TokenWindows, batch_tokens: int, progress: Progress = silent) -> Encoded:

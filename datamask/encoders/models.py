@@ -30,7 +30,7 @@ from datamask.errors import ModelError
 from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, clean_text
+from datamask.models.tokens import NO_TOKENS, DocumentTokenizer, TokenWindows, clean_text
 from datamask.stages import Progress, silent
 
 
@@ -154,7 +154,7 @@ class WholeEncoder:
             )
         progress(len(tokenised))
         each = np.arange(len(tokenised))
-        windows = TokenWindows(np.zeros(0, np.int32), each, each, len(tokenised))
+        windows = TokenWindows(NO_TOKENS, each, each, len(tokenised))
         return Encoded(merge_vectors(found.float().cpu().reshape(len(tokenised), -1), windows, self._ref.dimensions))
 
 

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from datamask.errors import ModelError
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut_windows
+from datamask.models.tokens import NO_TOKENS, DocumentTokenizer, TokenWindows
 
 ROUND_TO = 8  # batches are padded to a multiple of so many tokens: kinder to the matrix kernels
 
@@ -45,7 +45,7 @@ class Batcher:
         self._limit = max_length
         self._room = max_length - len(self._begin) - len(self._end)
         self._prompt = prompt
-        self._prompt_ids = self._tokenizer.all([prompt.rstrip()])[0] if prompt else np.zeros(0, np.int32)
+        self._prompt_ids = self._tokenizer.all([prompt.rstrip()])[0] if prompt else NO_TOKENS
         self._pad_id = tokenizer.pad_token_id or 0
         self._left = tokenizer.padding_side == "left"
         if self._room <= len(self._prompt_ids):
@@ -56,10 +56,7 @@ class Batcher:
 
     def windows(self, texts: Sequence[str], long_documents: str = "first") -> TokenWindows:
         """The first window of each text, or all of them ("mean")."""
-        texts = [self._prompt + text for text in texts] if self._prompt else texts
-        if long_documents == "first":
-            return TokenWindows(*self._tokenizer.first(texts, self._room), np.arange(len(texts)), len(texts))
-        return cut_windows(*self._tokenizer.all(texts), self._room, self._prompt_ids)
+        return self._tokenizer.windows(texts, self._room, long_documents, self._prompt, self._prompt_ids)
 
     def batches(self, windows: TokenWindows, budget: int) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
         """Window numbers int64 [rows], and their input_ids and attention_mask, both int64 [rows, width]; the longest

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef
 
 CHARACTERS_PER_TOKEN = 6  # first guess at how much of a long text to read, enough for 99 % of the real documents
+NO_TOKENS = np.zeros(0, np.int32)
 BLOCK_CHARACTERS = 4_000_000  # tokenised at a time: bounds the memory of the tokenizer's records
 
 T = TypeVar("T")
@@ -52,20 +53,16 @@ def clean_text(text: str) -> str:
 def cut_windows(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> TokenWindows:
     """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
     document's first begins with the prompt again."""
-    if not len(prompt):
-        counts = np.maximum(-(-lengths // room), 1)
-        owners = np.repeat(np.arange(len(lengths)), counts)
-        number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return TokenWindows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
-    pieces = [np.zeros(0, np.int32)]
-    owned: list[int] = []
-    for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
-        pieces.append(whole[:room])
-        step = room - len(prompt)
-        pieces += [np.concatenate([prompt, whole[at : at + step]]) for at in range(room, len(whole), step)]
-        owned += [document] * (len(pieces) - 1 - len(owned))
-    sizes = np.array([len(piece) for piece in pieces[1:]], np.int64)
-    return TokenWindows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))
+    step = room - len(prompt)
+    counts = 1 + np.maximum(-(-(lengths - room) // step), 0)
+    owners = np.repeat(np.arange(len(lengths)), counts)
+    number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a window in its document
+    later = number > 0
+    begins = np.where(later, room + (number - 1) * step, 0)
+    sizes = np.minimum(lengths[owners] - begins, np.where(later, step, room))
+    places = (np.cumsum(lengths) - lengths)[owners] + begins
+    ids = np.insert(ids, np.repeat(places[later], len(prompt)), np.tile(prompt, later.sum()))
+    return TokenWindows(ids, sizes + len(prompt) * later, owners, len(lengths))
 
 
 class TokenCounter(Protocol):
@@ -141,6 +138,15 @@ class DocumentTokenizer:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts]."""
         parts = [self._ids(block) for block in blocks(texts, BLOCK_CHARACTERS)]
         return _joined([ids for ids, _ in parts], np.int32), _joined([lengths for _, lengths in parts], np.int64)
+
+    def windows(
+        self, texts: Sequence[str], room: int, long_documents: str, prompt: str = "", prompt_ids: np.ndarray = NO_TOKENS
+    ) -> TokenWindows:
+        """The first window of at most `room` tokens of each text behind the prompt, or all of them ("mean")."""
+        texts = [prompt + text for text in texts] if prompt else texts
+        if long_documents == "first":
+            return TokenWindows(*self.first(texts, room), np.arange(len(texts)), len(texts))
+        return cut_windows(*self.all(texts), room, prompt_ids)
 
     def _count(self, texts: Texts) -> np.ndarray:
         if self._words is not None:

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from datamask.models import tokens
-from datamask.models.batching import Batcher, cut_windows, plan_batches
-from datamask.models.tokens import DocumentTokenizer
+from datamask.models.batching import Batcher, plan_batches
+from datamask.models.tokens import DocumentTokenizer, cut_windows
 from tests.encoders.conftest import fit_tokenizer, sentences
 
 ODD = {
