@@ -58,15 +58,7 @@ def shard_schema(shard: Shard, config: Config) -> pa.Schema:
 
     :raises InputError: see `columns.recognise` and `columns.union_schema`.
     """
-    parts = [(_users_file(shard, part), _part_schema(part, config)) for part in shard.parts]
-    return complete(union_schema([*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts))
-
-
-def _users_file(shard: Shard, part: Part) -> str:
-    if not shard.converted_from:
-        return part.path
-    others = len(shard.converted_from) - 1
-    return shard.converted_from[0].path + (f" (or {several(others, 'file')} read with it)" if others else "")
+    return corpus_schema([shard], config)
 
 
 def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
@@ -79,6 +71,13 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
         schemas = list(pool.map(lambda each: (_users_file(*each), _part_schema(each[1], config)), parts))
     beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
     return complete(union_schema([*schemas, *beside[:1]]))
+
+
+def _users_file(shard: Shard, part: Part) -> str:
+    if not shard.converted_from:
+        return part.path
+    others = len(shard.converted_from) - 1
+    return shard.converted_from[0].path + (f" (or {several(others, 'file')} read with it)" if others else "")
 
 
 def check_columns(shards: Sequence[Shard], config: Config) -> None:

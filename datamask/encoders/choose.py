@@ -217,7 +217,6 @@ def _static_ref(settings: Settings, folder: str) -> EncoderRef:
         max_length=settings.max_length,
         long_documents=settings.long_documents,
         prompt=settings.prompt,
-        dtype="float32",
     )
 
 

@@ -91,8 +91,6 @@ def pin_column(shards: Sequence[Shard], config: Config) -> EncoderRef:
         dimensions=settings.dimensions,
         max_length=settings.max_length,
         long_documents=settings.long_documents,
-        prompt="",
-        dtype="float32",
     )
 
 
@@ -113,8 +111,6 @@ def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
         dimensions=settings.dimensions,
         max_length=settings.max_length,
         long_documents=settings.long_documents,
-        prompt="",
-        dtype="float32",
         options=options,
     )
     OwnEncoder(ref).compute(["a text to see what the vectors are like"], settings.batch_tokens)

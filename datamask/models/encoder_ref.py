@@ -23,8 +23,8 @@ class EncoderRef:
     dimensions: int
     max_length: int  # tokens of a window, special tokens included
     long_documents: Literal["first", "mean"]
-    prompt: str  # "": none
-    dtype: Literal["float32", "bfloat16", "float16"]
+    prompt: str = ""  # none
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     backend: Literal["torch", "onnx", "openvino"] = "torch"
     trust_remote_code: bool = False
     quality_head: str | None = None  # path of the classifier whose score comes with the vector
