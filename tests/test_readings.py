@@ -10,7 +10,7 @@ from text_read import measure, size_of
 from tests.flows.conftest import SMALL, write_shard
 
 READINGS = "datamask.work._one"  # of stages over shards
-FITS = {"datamask.encoders.choose._fit_tokens", "datamask.quality.prepare._first_batches"}  # a sample each
+FITS = {"datamask.encoders.choose._fit_tokens", "datamask.quality.prepare._rows_with_text"}  # a sample each
 # of documents that were paired, of some of each topic, of those that are published, of examples: all of a small corpus
 OF_SOME = {
     "datamask.filter.duplicate_rounds._texts_of",
