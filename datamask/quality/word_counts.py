@@ -94,15 +94,14 @@ def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
         name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES
     }
     for words in batches:
-        document = words.document
-        place, half = np.flatnonzero(document[:-1] == document[1:]), halves(words)[document]
-        of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}
-        both = {"pairs": (words.hashes, words.hashes), "joints": (words.tails, words.heads)}
-        of_pairs = {name: neighbours(left, right)[place] for name, (left, right) in both.items()}
-        for one in range(HALVES):
-            for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
-                for name, values in keys.items():
-                    held[name][one].append(values[mine])
+        document, half = words.document, halves(words)[words.document]
+        place = np.flatnonzero(document[:-1] == document[1:])
+        found = {"words": (words.hashes, half), "tails": (words.tails, half), "heads": (words.heads, half)}
+        for name, left, right in (("pairs", words.hashes, words.hashes), ("joints", words.tails, words.heads)):
+            found[name] = neighbours(left, right)[place], half[place]
+        for name, (keys, own) in found.items():
+            for one in range(HALVES):
+                held[name][one].append(keys[own == one])
     return NgramCounts(**{name: CountTable.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})
 
 
