@@ -20,8 +20,8 @@ from scipy.sparse import csr_array, vstack
 
 from datamask.compiling import compiled
 from datamask.errors import InputError
-from datamask.selection.problem.levels import CLIPPED, NOWHERE, RUN, Levels, find_level
-from datamask.selection.problem.limits import GRAIN, NO_SELECTION, Limits
+from datamask.selection.problem.levels import CLIPPED, RUN, Levels, find_level
+from datamask.selection.problem.limits import GRAIN, NO_SELECTION, NOTHING, Limits
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
@@ -44,7 +44,7 @@ class LimitPrices(NamedTuple):
     @classmethod
     def of_budget(cls, level: float, price: torch.Tensor) -> LimitPrices:
         """The dual price of a budget without limits; price: (N,)."""
-        return cls(level, torch.full_like(price, level), NOWHERE)
+        return cls(level, torch.full_like(price, level), NOTHING)
 
 
 class Feasible:
@@ -71,7 +71,7 @@ class Feasible:
         """The p nearest to z: argmin Σ w_i scale_i (p_i − z_i)² over the feasible set; scale (N,), positive, is 1 where
         it is None."""
         if self.levels is not None:
-            return self.levels.solve(z, CLIPPED, NOWHERE if scale is None else 1 / scale.numpy()).p
+            return self.levels.solve(z, CLIPPED, NOTHING if scale is None else 1 / scale.numpy()).p
         level = self._level(z, scale)
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
         if abs(spent_at(p.numpy(), np.zeros(0), self.limits.weights, 0.0)[0] - self.size) > SPENT * self.size:

@@ -27,7 +27,7 @@ from scipy.optimize import linprog, lsq_linear
 
 from datamask.compiling import compiled
 from datamask.errors import InputError
-from datamask.selection.problem.limits import NO_SELECTION, Limits
+from datamask.selection.problem.limits import NO_SELECTION, NOTHING, Limits
 
 STEPS = 60  # Newton steps of the levels of one column's values at most
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
@@ -43,7 +43,6 @@ WORSE, GOOD = 1e-4, 0.7
 RUN = 4096  # numbers added before their sum is added to the others', which keeps rounding small
 
 CLIPPED, LOGISTIC = False, True  # links: p = clip(x, 0, 1), or 1 / (1 + e⁻ˣ)
-NOWHERE = np.zeros(0)
 
 
 @compiled
@@ -178,7 +177,7 @@ class Levels:
         x = upper - lower
         return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
-    def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOWHERE, sure: bool = True) -> DualSolution:
+    def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOTHING, sure: bool = True) -> DualSolution:
         """The levels at which p = link(z − rate · lower) spends the budget within the limits, or where no step helps
         any more and the solve is `sure`, comes nearest to that. rate: (N,); empty: 1."""
         scores, done = Scores(z.numpy(), rate, link), True
