@@ -29,7 +29,9 @@ def size(count: float) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Prints a table to the terminal; columns of numbers are aligned to the right."""
-    shown = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    shown = Table(
+        box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False, show_header=any(columns)
+    )
     for place, column in enumerate(columns):
         numbers = all(isinstance(row[place], int | float | None) for row in rows)
         shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
