@@ -218,14 +218,23 @@ def _objective(f: Findings) -> list[Block]:
 
 def history_rows(f: Findings) -> list[dict[str, Any]]:
     """The optimisation's objective per step, thinned to 300 points; for shard scope, none."""
-    steps = f.certificate.get("history") or ()
-    rows = [{name: step[name] for name in ("step", "objective")} for step in steps]
+    rows = [
+        {"step": step.get("step", place), "objective": step["objective"]}
+        for place, step in enumerate(_steps(f.certificate))
+        if step.get("objective") is not None
+    ]
     return rows[:: max(1, len(rows) // 300)]
+
+
+def _steps(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of the history; a solver of the user's may have given plain objectives."""
+    steps = certificate.get("history") or ()
+    return [step if isinstance(step, Mapping) else {"objective": step} for step in steps]
 
 
 def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
     """How much of the gap is not the relaxation's: where documents cost something against themselves (DiSF), most."""
-    best = max((step["relaxed"] for step in certificate.get("history") or () if "relaxed" in step), default=None)
+    best = max((step["relaxed"] for step in _steps(certificate) if "relaxed" in step), default=None)
     objective, bound = certificate.get("objective"), certificate.get("upper_bound")
     if best is None or objective is None or bound is None or best - objective <= max(bound - best, 1e-3 * abs(bound)):
         return []

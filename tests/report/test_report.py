@@ -317,8 +317,14 @@ def test_a_gap_that_whole_documents_cost_is_told_from_the_solvers() -> None:
     (block,) = sections._fractional(certificate)
     assert "0.73550, 0.07 % below the bound" in block["text"]
     assert not sections._fractional({**certificate, "objective": 0.7352})  # what is left is as much the solver's
-    assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [{"step": 0, "objective": 0.1}]})
+    assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [0.1, 0.4]})
     assert not sections._fractional({"objective": 0.5, "history": steps})
+
+
+def test_a_history_may_hold_plain_objectives_and_steps_without_one(made: dict) -> None:
+    findings = report.load_findings(str(made["folder"]))
+    own = replace(findings, certificate={"history": [0.1, {"upper_bound": 0.9}, {"objective": 0.4}]})
+    assert sections.history_rows(own) == [{"step": 0, "objective": 0.1}, {"step": 2, "objective": 0.4}]
 
 
 def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monkeypatch):
