@@ -28,9 +28,9 @@ from pygments.token import Comment, String
 from quality_planted import items
 from scipy.optimize import minimize
 
-from datamask.quality.batch_words import BatchWords
 from datamask.quality.code_shapes import PAIRS as ALL_PAIRS
 from datamask.quality.code_shapes import pair_name, shape_pairs, weights_of_pairs
+from datamask.text.batch_words import BatchWords
 
 CHARACTERS = 16_000  # of a file, its first
 STRENGTH, PROSE = 3.0, 4.0  # inverse of the pull towards the earlier weights; what prose weighs beside code

@@ -53,10 +53,10 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
         import sklearn.manifold  # noqa: F401
         import torch
 
-        import datamask.quality.word_tables
         import datamask.report.report
+        import datamask.text.word_tables
 
-        datamask.quality.word_tables.tables()
+        datamask.text.word_tables.tables()
         torch.set_num_threads(os.cpu_count() or 1)
 
     timed("imports", imported)

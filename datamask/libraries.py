@@ -84,7 +84,7 @@ def loading() -> Iterator[None]:
     with no_garbage():
         for name in FIRST:
             import_module(name)
-        import_module("datamask.quality.word_tables").tables()  # of Unicode
+        import_module("datamask.text.word_tables").tables()  # of Unicode
     token = REST_OF_THIS_RUN.set(Rest())
     try:
         yield

@@ -16,11 +16,11 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
-from datamask.quality.batch_words import BatchWords
 from datamask.quality.measures import _STRENGTH, CHANCE, JOINTS, UNIT, word_order
 from datamask.quality.measures import MOST as MOST_OF_PAIR
 from datamask.quality.pool_model import CHARACTERS, PoolModel
 from datamask.quality.word_counts import HALVES, counted, halves, neighbours
+from datamask.text.batch_words import BatchWords
 
 LEAST = 100_000.0  # words of a language: where its group has fewer, most that hold its words are in other groups
 # A text of the sample finds most of its pairs of words in the half that it was counted in, but for those whose slot a

@@ -18,8 +18,8 @@ from importlib import resources
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.word_tables import DIGIT, LOWER, UPPER, tables
+from datamask.text.batch_words import BatchWords
+from datamask.text.word_tables import DIGIT, LOWER, UPPER, tables
 
 MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"  # ASCII's, in its order
 WORDS = 7  # shapes of words: see `shape_of`

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.maps import places_of
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.word_tables import tables
+from datamask.text.batch_words import BatchWords
 from datamask.text.language_groups import language_groups
 from datamask.text.letters import unique_sorted
+from datamask.text.word_tables import tables
 
 LEAST = 20  # documents of the sample that make a group
 # Of groups by letters, which are languages. Half of the documents have more than this share of words that stand in

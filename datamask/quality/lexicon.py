@@ -14,10 +14,10 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
-from datamask.quality.batch_words import REACH, BatchWords
-from datamask.quality.code_points import mix_hash
 from datamask.quality.word_counts import PAIR
-from datamask.quality.word_tables import SINGLE
+from datamask.text.batch_words import REACH, BatchWords
+from datamask.text.code_points import mix_hash
+from datamask.text.word_tables import SINGLE
 
 LISTS = {"menus": 1, "notices": 2, "adverts": 4}  # bits of a word that is of several
 

@@ -12,13 +12,13 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, slot_of
 from datamask.quality import code_shapes
-from datamask.quality.batch_words import CUTS, BatchWords
-from datamask.quality.code_points import mix_hash, span_hashes
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import LISTS, beside_others, find_listed
 from datamask.quality.spellings import Spellings
 from datamask.quality.word_counts import HALVES, PAIR, NgramCounts, counted, halves
-from datamask.quality.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
+from datamask.text.batch_words import CUTS, BatchWords
+from datamask.text.code_points import mix_hash, span_hashes
+from datamask.text.word_tables import BAR, BLANK, DIGIT, QUOTE, UPPER, tables
 
 CONTENT_VERSION = 26  # raised when a measure, a term or the score changes
 MEASURES = (

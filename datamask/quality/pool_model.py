@@ -22,15 +22,15 @@ from datamask.errors import ModelError
 from datamask.quality import language_models as languages
 from datamask.quality import terms
 from datamask.quality import word_counts as ngrams
-from datamask.quality.batch_words import BatchWords
 from datamask.quality.documents import BATCH
 from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
 from datamask.quality.spellings import Spellings
 from datamask.quality.terms import UsualTerms
 from datamask.quality.word_counts import CountTable, NgramCounts
-from datamask.quality.word_tables import tables
+from datamask.text.batch_words import BatchWords
 from datamask.text.utf8 import blocks
+from datamask.text.word_tables import tables
 
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, or of a script where none is stated

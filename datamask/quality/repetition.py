@@ -9,7 +9,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, set_of, slot_of
-from datamask.quality.rule_words import RuleWords
+from datamask.text.rule_words import RuleWords
 
 TOP = (2, 3, 4)
 DUPLICATED = (5, 6, 7, 8, 9, 10)

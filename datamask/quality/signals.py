@@ -13,10 +13,10 @@ from functools import cache
 
 import numpy as np
 
-from datamask.quality import characters as ch
 from datamask.quality.repetition import DUPLICATED, TOP, repeated_ngrams
-from datamask.quality.rule_words import RuleWords
 from datamask.quality.rules import SIGNALS
+from datamask.text import characters as ch
+from datamask.text.rule_words import RuleWords
 
 _STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # Gopher's
 _LOREM_IPSUM, _JAVASCRIPT = (b"lorem ipsum",), (b"javascript",)

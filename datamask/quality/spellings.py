@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import BatchWords, folded
-from datamask.quality.code_points import BASE, mix_hash
 from datamask.quality.word_counts import HALVES, halves
-from datamask.quality.word_tables import DIGIT, UPPER, tables
+from datamask.text.batch_words import BatchWords, folded
+from datamask.text.code_points import BASE, mix_hash
+from datamask.text.word_tables import DIGIT, UPPER, tables
 
 EDGE = np.uint64(1)  # stands in a run for the beginning and the end of a word
 APOSTROPHE = np.uint64(ord("'"))  # what stands before and behind one is spelt as words are

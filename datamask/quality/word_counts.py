@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.code_points import BASE, mix_hash
+from datamask.text.batch_words import BatchWords
+from datamask.text.code_points import BASE, mix_hash
 
 HALVES = 2
 PAIR = BASE  # factor of the first of two hashes

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from datamask.quality.rule_words import RuleWords
 from datamask.quality.signals import sentences_of_lines
+from datamask.text.rule_words import RuleWords
 
 
 def filters() -> dict[str, Any]:

@@ -22,11 +22,11 @@ from datamask.errors import ModelError
 from datamask.quality import measures, prepare_quality, reasons, terms
 from datamask.quality import pool_model as pool
 from datamask.quality import word_counts as ngrams
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.code_points import mix_hash
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import ContentScorer
 from datamask.quality.spellings import Spellings
+from datamask.text.batch_words import BatchWords
+from datamask.text.code_points import mix_hash
 from tests.quality import build, real
 from tests.quality.tables import counts_of
 from tests.quality.test_heuristic import PROSE

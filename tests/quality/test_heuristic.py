@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
-from datamask.quality.rule_words import RuleWords
 from datamask.quality.rules import failures, score_rules
 from datamask.quality.signals import compute, sentences_of_lines
+from datamask.text.rule_words import RuleWords
 from tests.quality import peers, real
 
 alphabet = st.sampled_from([*"aab .\n\r\t-•…#{!?\"'\x00\x0b\x1c\x85\u2028éЖ中ไ😀"])

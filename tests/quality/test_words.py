@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.quality import word_tables as w
-from datamask.quality.batch_words import CUTS, FIGURES, REACH, BatchWords
-from datamask.quality.code_points import BASE, mix_hash
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import find_listed
 from datamask.quality.measures import (
@@ -31,6 +28,9 @@ from datamask.quality.measures import (
     standing,
 )
 from datamask.quality.word_counts import PAIR, CountTable
+from datamask.text import word_tables as w
+from datamask.text.batch_words import CUTS, FIGURES, REACH, BatchWords
+from datamask.text.code_points import BASE, mix_hash
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from datamask.quality import characters as ch
+from datamask.text import characters as ch
 from datamask.text.properties import small_letters
 
 # Kinds of a code point, bits.

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality import word_tables as wt
-from datamask.quality.code_points import code_points, hashed, mix_hash
+from datamask.text import word_tables as wt
+from datamask.text.code_points import code_points, hashed, mix_hash
 
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
 CLOSES, CUTS = 1, 2  # what a mark does to the sentence before it

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality import characters as ch
-from datamask.quality.code_points import code_points, span_hashes
+from datamask.text import characters as ch
+from datamask.text.code_points import code_points, span_hashes
 
 
 class RuleWords:
