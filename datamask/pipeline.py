@@ -116,7 +116,7 @@ STAGES = {
             run="datamask.quality.prepare:prepare_quality", sums=True, says="prepare",
         ),
         Stage(
-            "signatures", "shard", "signatures", ("convert",), version=4, settings=_READING, reading=1,
+            "signatures", "shard", "signatures", ("convert",), version=5, settings=_READING, reading=1,
             run="datamask.filter.signatures:sign_shard", makes="signatures",
         ),
         Stage(

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from datamask.filter.intact import Text
 from datamask.text.laid_texts import LaidTexts
-from datamask.text.utf8 import runs_of, utf8
+from datamask.text.utf8 import runs_of
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time
@@ -101,7 +101,7 @@ def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, T
     for documents, every in texts:
         for run in runs_of(pa.compute.binary_length(every).to_numpy(), TEXT_BYTES):
             part = every[run]
-            made = LaidTexts.of(*utf8(part))
+            made = LaidTexts.of(part)
             for place, (document, text) in enumerate(zip(documents[run].tolist(), part.to_pylist(), strict=True)):
                 shingles, numbers = numbered(made.shingles_of(place))
                 yield document, Text(numbers, shingles, made.letters_of(place), made.surface_of(place), text)

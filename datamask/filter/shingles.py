@@ -34,8 +34,7 @@ class Likeness(NamedTuple):
 
 def shingles(text: str) -> np.ndarray:
     """A text's shingles: their 32-bit hashes, ascending, each once, (n,) uint32."""
-    raw = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)
-    return unique_sorted(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))
+    return unique_sorted(LaidTexts.of([text]).shingles_of(0))
 
 
 def likeness(one: np.ndarray, other: np.ndarray) -> Likeness:

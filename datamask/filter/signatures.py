@@ -22,7 +22,8 @@ from datamask.stages import Progress, silent
 from datamask.storage import Output
 from datamask.text.letters import WINDOW, tables
 from datamask.text.signature_loops import Signed, signed
-from datamask.text.utf8 import runs_of, utf8
+from datamask.text.unescape import unescaped
+from datamask.text.utf8 import runs_of
 
 SAMPLE = 48  # shingles of a document's sample, at least (if it has so many), and below twice as many
 COARSEST = 6  # bits: of a document of any length, one shingle in 2⁶ is in its sample
@@ -61,10 +62,10 @@ def _batches(reading: ShardReading, progress: Progress) -> Iterator[pa.RecordBat
 
 def sign_texts(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     """The signatures of some texts."""
-    raw, bounds = utf8(texts)
+    plain = unescaped(texts)
     count, scale, wear = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8), np.empty(len(texts), np.int32)
-    values, offsets = np.empty(2 * (bounds[-1] - bounds[0]) + WINDOW, np.uint64), np.zeros(len(texts) + 1, np.int32)
-    filled = signed(raw, bounds, tables(), SAMPLE, COARSEST, Signed(count, scale, wear, values, offsets))
+    values, offsets = np.empty(2 * len(plain[0]) + WINDOW, np.uint64), np.zeros(len(texts) + 1, np.int32)
+    filled = signed(plain, tables(), SAMPLE, COARSEST, Signed(count, scale, wear, values, offsets))
     samples = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[:filled]))
     return pa.RecordBatch.from_arrays([chunk_id, *map(pa.array, (count, scale, wear)), samples], schema=SCHEMA)
 

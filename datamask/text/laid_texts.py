@@ -12,6 +12,8 @@ import numpy as np
 from datamask.text.letters import WINDOW, tables
 from datamask.text.signature_loops import hash_shingles
 from datamask.text.surface import Surface
+from datamask.text.unescape import unescaped
+from datamask.text.utf8 import Texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +26,13 @@ class LaidTexts:
     numbers: np.ndarray  # (texts, 7) int64: `Surface`
 
     @classmethod
-    def of(cls, raw: np.ndarray, bounds: np.ndarray) -> LaidTexts:
-        """Of texts in UTF-8, one after another: their bytes, and (texts + 1,) where each begins."""
-        texts = len(bounds) - 1
-        room = 2 * int(bounds[-1] - bounds[0]) + WINDOW * texts
+    def of(cls, texts: Texts) -> LaidTexts:
+        """Of texts without their escapes."""
+        plain = unescaped(texts)
+        room = 2 * len(plain[0]) + WINDOW * len(texts)
         units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
-        first, numbers = np.zeros(texts + 1, np.int64), np.empty((texts, len(Surface._fields)), np.int64)
-        hash_shingles(raw, bounds, tables(), units, hashes, first, numbers)
+        first, numbers = np.zeros(len(texts) + 1, np.int64), np.empty((len(texts), len(Surface._fields)), np.int64)
+        hash_shingles(plain, tables(), units, hashes, first, numbers)
         return cls(units, hashes, first, numbers)
 
     def letters_of(self, text: int) -> np.ndarray:

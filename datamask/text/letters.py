@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.text.surface import TABLE, byte_kinds
-from datamask.text.unescape_loops import entities
 
 WINDOW = 12  # letters: 2.5 English words; benchmarks/LOG.md has 8 to 20
 LETTERS = 0x32000  # from TABLE to here lie rare ideographs, above marks without a meaning here
@@ -44,14 +43,12 @@ _SEEDS = ((0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35), (0x27D4EB2F, 0x165667B1, 0xB5297
 
 
 class Tables(NamedTuple):
-    """What the loops know of each code point, and of HTML's named characters."""
+    """What the loops know of each code point."""
 
     letters: np.ndarray  # (TABLE,) uint32: the normalised letter, DIGIT for a digit, 0 for what is none
     latin: np.ndarray  # the same in a text of Latin letters, where a capital is that which it looks like
     weights: np.ndarray  # (TABLE,) uint8: for how many letters a letter counts
     kinds: np.ndarray  # (TABLE,) uint8: see `surface.byte_kinds`
-    names: np.ndarray  # (N,) and (N, 2): see `unescape_loops.entities`
-    values: np.ndarray
 
 
 @cache
@@ -75,7 +72,7 @@ def tables() -> Tables:
     weights = np.ones(TABLE, np.uint8)
     for first, last, weight in WEIGHTS:
         weights[first : last + 1] = weight
-    return Tables(letters, latin, weights, byte_kinds(), *entities())
+    return Tables(letters, latin, weights, byte_kinds())
 
 
 def _confusable() -> dict[str, str]:

@@ -28,11 +28,11 @@ from datamask.text.surface import (
     STOP,
     UPPER,
 )
-from datamask.text.unescape_loops import PRIME, code_point, is_letter, unescaped
 
 WHITE, LETTER = SPACE | RETURN | BREAK, UPPER | LOWER
 BEFORE = 3  # characters before a text, which are line ends
 QUESTION = 63
+PRIME = np.uint64(0x100000001B3)  # FNV-1a's
 LOOKS = 0x370, 0x530  # Greek and Cyrillic: such a letter beside a Latin one is put in its place
 CASES = 0x250, 0x590, 0x1D00, 0x2000  # letters of scripts with case that are not Latin, before and after those without
 FOREIGN = 0.33  # of the letters of scripts with case: fewer that are not ASCII are, or look like, those of a Latin text
@@ -62,22 +62,46 @@ def finish_hash(value, two, three):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read_escaped_letters(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-untyped-def]
-    """Reads a text's bytes from `at` to `end`: fills `units` with its letters, zeros after fewer than WINDOW, and
-    returns how many these are.
+def code_point(raw, at):  # type: ignore[no-untyped-def]
+    """The code point that begins at a byte of valid UTF-8, and its bytes."""
+    first = int(raw[at])
+    if first < 0x80:
+        return first, 1
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | int(raw[at + 1]) & 0x3F, 2
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | (int(raw[at + 1]) & 0x3F) << 6 | int(raw[at + 2]) & 0x3F, 3
+    return (
+        (first & 0x07) << 18
+        | (int(raw[at + 1]) & 0x3F) << 12
+        | (int(raw[at + 2]) & 0x3F) << 6
+        | int(raw[at + 3]) & 0x3F,
+        4,
+    )
 
-    tables: see `letters.tables`. room: two arrays of uint8, for twice the text's bytes each. row: uint8, for BEFORE
-    kinds of characters and the text's. numbers: (7,) is filled as `surface.Surface` has them.
+
+@compiled
+def is_letter(byte):  # type: ignore[no-untyped-def]
+    """Whether an ASCII byte is a letter."""
+    return 97 <= (byte | 32) <= 122
+
+
+@compiled
+def read_text(raw, escapes, tables, units, row, numbers):  # type: ignore[no-untyped-def]
+    """Reads a text's bytes: fills `units` with its letters, zeros after fewer than WINDOW, and returns how many these
+    are.
+
+    escapes: that the text had. tables: see `letters.tables`. row: uint8, for BEFORE kinds of characters and the text's.
+    numbers: (7,) is filled as `surface.Surface` has them.
     """
-    letters, latin, weights, kinds, names, values = tables
-    plain, escapes = unescaped(raw[at:end], names, values, *room)
-    many = read_letters(plain, letters, weights, kinds, units, row, numbers)
+    letters, latin, weights, kinds = tables
+    many = read_letters(raw, letters, weights, kinds, units, row, numbers)
     latin_letters, foreign = 0, 0
     for unit in units[:many]:
         latin_letters += (unit > DIGIT) & (unit < 128)
         foreign += ((unit >= CASES[0]) & (unit < CASES[1])) | ((unit >= CASES[2]) & (unit < CASES[3]))
     if 0 < foreign <= FOREIGN * (foreign + latin_letters):
-        many = read_letters(plain, latin, weights, kinds, units, row, numbers)
+        many = read_letters(raw, latin, weights, kinds, units, row, numbers)
     numbers[2] += escapes
     if many:
         units[many:WINDOW] = 0
@@ -87,7 +111,7 @@ def read_escaped_letters(raw, at, end, tables, room, units, row, numbers):  # ty
 
 @compiled
 def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ignore[no-untyped-def]
-    """Fills units, row and numbers as `read_escaped_letters` does, of a text without escapes; returns its letters.
+    """Fills units, row and numbers as `read_text` does, but for escapes; returns the letters.
 
     First, without branches that nobody could foretell, each character's letter and kind; then what kinds say, many at
     a time. A number is one DIGIT, however long; so are several with nothing but marks between them.
@@ -199,17 +223,18 @@ def hash_windows(units, many, numbers, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hash_shingles(raw, bounds, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
+def hash_shingles(texts, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
     """Fills units and hashes with the letters of texts and the 32-bit hashes of their shingles, one text after another
-    from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read_escaped_letters` does.
+    from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read_text` does.
+
+    texts: see `unescape.unescaped`.
     """
-    longest = 2 * np.append(0, np.diff(bounds)).max() + BEFORE
-    room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
+    raw, bounds, escapes = texts
+    row = np.empty(np.append(0, np.diff(bounds)).max() + BEFORE, np.uint8)
     for text in range(len(numbers)):
         begun = first[text]
-        many = read_escaped_letters(
-            raw, bounds[text], bounds[text + 1], tables, room, units[begun:], row, numbers[text]
-        )
+        plain = raw[bounds[text] : bounds[text + 1]]
+        many = read_text(plain, escapes[text], tables, units[begun:], row, numbers[text])
         hash_windows(units[begun:], many, HIGH, hashes[begun:])
         first[text + 1] = begun + many
 
@@ -225,18 +250,19 @@ class Signed(NamedTuple):
 
 
 @compiled
-def signed(raw, bounds, tables, sample, coarsest, found):  # type: ignore[no-untyped-def]
+def signed(texts, tables, sample, coarsest, found):  # type: ignore[no-untyped-def]
     """Fills `found`, a `Signed`, each sample ascending and each hash once; returns how many hashes there are.
 
-    raw, bounds: the texts in UTF-8, and where each begins.
+    texts: see `unescape.unescaped`.
     """
+    raw, bounds, escapes = texts
     count, scale, wear, values, offsets = found
     longest = 2 * np.append(0, np.diff(bounds)).max() + WINDOW
     units, hashes, lower = np.empty(longest, np.uint32), np.empty(longest, np.uint32), np.empty(longest, np.uint32)
-    room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
+    row = np.empty(longest, np.uint8)
     numbers, filled = np.zeros(7, np.int64), 0
     for text in range(len(count)):
-        many = read_escaped_letters(raw, bounds[text], bounds[text + 1], tables, room, units, row, numbers)
+        many = read_text(raw[bounds[text] : bounds[text + 1]], escapes[text], tables, units, row, numbers)
         wear[text] = numbers[1]
         # the shingles
         windows = max(many - WINDOW + 1, 0)
