@@ -112,7 +112,7 @@ STAGES = {
             run="datamask.encoders.choose:prepare_encoder", sums=True, says="prepare {model}",
         ),
         Stage(
-            "quality", "one", "quality", ("convert", "encoder"), version=17, settings=_READING,
+            "quality", "one", "quality", ("convert", "encoder"), version=18, settings=_READING,
             run="datamask.quality.prepare:prepare_quality", sums=True, says="prepare",
         ),
         Stage(
@@ -136,7 +136,7 @@ STAGES = {
             run="datamask.encoders.embed:embed_shard", makes="embeddings",
         ),
         Stage(
-            "topics", "rounds", "topics", ("embed",), version=4, settings=("topics",), without=("topics.make",),
+            "topics", "rounds", "topics", ("embed",), version=5, settings=("topics",), without=("topics.make",),
             rounds=2, run="datamask.encoders.topics:label_topics", makes="topics", sums=True,
         ),
         Stage(

@@ -237,41 +237,46 @@ def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: 
     """The texts of about `documents` rows (fewer if there are fewer), none empty, chosen by a hash of the text.
 
     The choice depends on the texts and the seed, not on the order, number or names of shards. Of a corpus with more
-    than SAMPLE_FACTOR · documents rows, so many are looked at, whole row groups chosen by a hash of their file.
+    than SAMPLE_FACTOR · documents rows, so many are looked at (`sample_rows`).
     """
     salt = seed.to_bytes(8, "little", signed=True)
-    least = heapq.nsmallest(documents, _hashed_texts(shards, config, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt))
-    return [text for _, text in least]
+    batches = sample_rows(shards, config, ["text"], max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt)
+    texts = (text for batch in batches for text in batch["text"].to_pylist() if text and not text.isspace())
+    hashed = ((blake2b(text.encode(), digest_size=8, salt=salt).digest(), text) for text in texts)
+    return [text for _, text in heapq.nsmallest(documents, hashed)]
 
 
-def _hashed_texts(shards: Sequence[Shard], config: Config, rows: int, salt: bytes) -> Iterator[tuple[bytes, str]]:
-    """(hash, text) of about so many rows, empty texts left out."""
-    for part, group in _sample_groups(shards, rows, salt):
-        with damage(part.path), open_parquet(part.path) as file:
-            known = _columns_of(file, part, config.corpus.columns, config.corpus.drop)
-            known = [column for column in known if column.name == "text"]
-            schema = pa.schema([("text", pa.string())])
-            for batch in _group_batches(file, part, group, known, _sources(file, part, known, schema), BATCH_ROWS):
-                for text in project(batch, known, schema)["text"].to_pylist():
-                    if text and not text.isspace():
-                        yield blake2b(text.encode(), digest_size=8, salt=salt).digest(), text
-
-
-def _sample_groups(shards: Sequence[Shard], rows: int, salt: bytes) -> Iterator[tuple[Part, int]]:
-    """Row groups in the order of a hash of (file's content, number) until they hold `rows` rows, or all."""
-    units = []
+def sample_rows(
+    shards: Sequence[Shard], config: Config, columns: Sequence[str], rows: int, salt: bytes = b""
+) -> Iterator[pa.RecordBatch]:
+    """`read_batches` of about so many rows, from everywhere in the corpus: of row groups in the order of a hash of
+    (file's content, number). Of a corpus with no more rows all of them."""
+    groups = []
     for shard in shards:
+        first = 0
         for part in shard.parts:
-            with damage(part.path), open_parquet(part.path) as file:
-                for group in _row_groups(file, part):
-                    digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
-                    units.append((digest, part, group, file.metadata.row_group(group).num_rows))
-    units.sort(key=lambda unit: unit[0])
-    for _, part, group, group_rows in units:
+            for group, size in _sizes_of_groups(part).items():
+                digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
+                groups.append((digest, shard, slice(first, first + size)))
+                first += size
+    chosen: dict[str, tuple[Shard, list[slice]]] = {}
+    for _, shard, place in sorted(groups, key=lambda group: group[0]):
         if rows <= 0:
-            return
-        yield part, group
-        rows -= group_rows
+            break
+        chosen.setdefault(shard.name, (shard, []))[1].append(place)
+        rows -= place.stop - place.start
+    for shard, places in chosen.values():
+        only = np.zeros(max(place.stop for place in places), bool)
+        for place in places:
+            only[place] = True
+        yield from read_batches(shard, config, columns, only=only)
+
+
+@lru_cache(SCHEMAS)
+def _sizes_of_groups(part: Part) -> Mapping[int, int]:
+    """The rows of each row group of a part, by its number in the file."""
+    with damage(part.path), open_parquet(part.path) as file:
+        return {group: file.metadata.row_group(group).num_rows for group in _row_groups(file, part)}
 
 
 # ---------------------------------------------------------------- some rows

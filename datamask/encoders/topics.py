@@ -36,7 +36,7 @@ from datamask.storage import Output
 from datamask.text.language_groups import language_groups
 from datamask.text.ngrams import word_bounds
 
-SAMPLE_ROWS = 200_000  # looked at for the sample, of shards in the order of a hash of their content
+SAMPLE_SHARDS = 2000  # looked at for the sample, in the order of a hash of their content
 LEAST = 50  # documents of the sample to a topic, on average
 NAMING = 64  # documents to a topic, on average, whose words are read
 PAIRED = 200  # documents of a topic whose vectors are compared
@@ -169,19 +169,18 @@ def _described(vectors: torch.Tensor, languages: Iterable[str | None]) -> tuple[
 def _draw(shards: Sequence[ShardFiles], size: int) -> np.ndarray:
     """(n, 3) int64: shard, place among its documents and chunk_id of those with the least hashes, the least first, each
     text once."""
-    hashes, places, seen = [], [], 0
-    for number, files in sorted(enumerate(shards), key=lambda item: storage.key(item[1].shard.fingerprint)):
-        if seen >= SAMPLE_ROWS:
-            break
+    hashes, places = np.zeros(0, np.uint64), np.zeros((0, 3), np.int64)
+    ordered = sorted(enumerate(shards), key=lambda item: storage.key(item[1].shard.fingerprint))
+    for number, files in ordered[:SAMPLE_SHARDS]:
         index = storage.read_table(required(files.index).path, ["chunk_id", "text_hash", "reason"])
         index = index.filter(pc.is_null(index["reason"]))
-        seen += index.num_rows
         joined = b"".join(index["text_hash"].to_pylist())
-        hashes.append(np.frombuffer(joined, ">u8").reshape(-1, 2)[:, 0].astype(np.uint64))
+        mine = np.frombuffer(joined, ">u8").reshape(-1, 2)[:, 0].astype(np.uint64)
         chunk_id = index["chunk_id"].to_numpy()
-        places.append(np.stack([np.full(len(chunk_id), number), np.arange(len(chunk_id)), chunk_id], axis=1))
-    _, first = np.unique(np.concatenate(hashes), return_index=True)
-    return np.concatenate(places)[first[:size]]
+        rows = np.stack([np.full(len(chunk_id), number), np.arange(len(chunk_id)), chunk_id], axis=1)
+        hashes, first = np.unique(np.append(hashes, mine), return_index=True)
+        hashes, places = hashes[:size], np.concatenate([places, rows])[first[:size]]
+    return places
 
 
 # -- the topics' names: the words that tell each from the others, in whatever language its documents are

@@ -15,7 +15,7 @@ from datamask.config import Config, ScorerSettings
 from datamask.corpus.columns import is_number, numbers_of
 from datamask.corpus.plan import Shard
 from datamask.corpus.quarantine import why_no_text
-from datamask.corpus.read import read_batches, shard_schema
+from datamask.corpus.read import sample_rows, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef
 
 SAMPLE_DOCUMENTS = 10_000
-SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their content
+SAMPLE_ROWS = 200_000  # looked at
 
 
 def prepare_quality(
@@ -89,14 +89,9 @@ def _content(
 
 
 def _rows_with_text(shards: Sequence[Shard], config: Config, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Those of the first SAMPLE_ROWS rows that have text, of shards in the order of a hash of their content."""
-    looked_at = 0
-    for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
-        if looked_at >= SAMPLE_ROWS:
-            break
-        for batch in read_batches(shard, config, columns):
-            looked_at += batch.num_rows
-            yield from (row for row in batch.to_pylist() if row["text"] and not row["text"].isspace())
+    """Those of SAMPLE_ROWS rows from everywhere in the corpus that have text."""
+    for batch in sample_rows(shards, config, columns, SAMPLE_ROWS):
+        yield from (row for row in batch.to_pylist() if row["text"] and not row["text"].isspace())
 
 
 def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bool:
@@ -157,7 +152,7 @@ def _fit(
 def _sample(
     scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: EncoderRef | None, config: Config
 ) -> Documents:
-    """The documents with the least hashes of their text, of shards in the order of a hash of their content."""
+    """The documents with the least hashes of their text."""
     needs = frozenset().union(*(scorer.needs for scorer in scorers))
     columns = list(dict.fromkeys(column for scorer in scorers for column in scorer.columns))
     given = [encoder.name] if "vectors" in needs and encoder and encoder.kind == "column" else []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from datamask.config import Config, Corpus
 from datamask.corpus.columns import FINEWEB, canonical
 from datamask.corpus.index import index_shard
 from datamask.corpus.plan import Part, Shard
-from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_texts, shard_schema
+from datamask.corpus.read import corpus_schema, read_batches, read_documents, sample_rows, sample_texts, shard_schema
 from datamask.errors import InputError
 from datamask.stages import ShardFiles
 from tests.corpus import build
@@ -361,6 +362,17 @@ def test_the_sample_depends_on_texts_and_seed_alone(tmp_path: Path) -> None:
         assert sample_texts(list(reversed(split)), other, 50, seed=1) == chosen
     assert sample_texts(whole, config, 50, seed=2) != chosen
     assert len(sample_texts(whole, config, 1000, seed=1)) == 200
+
+
+def test_sampled_rows_are_from_every_file_of_a_corpus_in_order(tmp_path: Path) -> None:
+    for number in range(4):  # as languages follow one another in FineWeb-2
+        build.write(tmp_path / "in" / f"{number}.parquet", build.rows(200, 200 * number), row_group=10)
+    shards, config, _ = build.shards(tmp_path, tmp_path / "in")
+    batches = list(sample_rows(shards, config, ["id", "text"], 200))
+    assert sum(batch.num_rows for batch in batches) == 200
+    of_file = Counter(int(one.split("-")[-1]) // 200 for batch in batches for one in batch["id"].to_pylist())
+    assert len(of_file) == 4 and min(of_file.values()) >= 10
+    assert sum(batch.num_rows for batch in sample_rows(shards, config, ["id"], 1000)) == 800
 
 
 def test_long_rows_make_short_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
