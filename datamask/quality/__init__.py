@@ -7,22 +7,17 @@ sentences = reasons(row)
 
 from datamask.quality.documents import Documents, Scorer, Scores
 from datamask.quality.prepare import prepare_quality
-from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.quality.rules import RULES, SIGNALS, Rule, explain
+from datamask.quality.quality_ref import QualityRef
+from datamask.quality.rules import RULES
 from datamask.quality.score import score_shard
 from datamask.quality.scorers import reasons
 
 __all__ = [
     "RULES",
-    "SIGNALS",
     "Documents",
     "QualityRef",
-    "Rule",
     "Scorer",
-    "ScorerRef",
     "Scores",
-    "Statistics",
-    "explain",
     "prepare_quality",
     "reasons",
     "score_shard",

@@ -106,7 +106,7 @@ class FastTextScorer(Scorer):
         return plain_scores(np.array([self._one(text) for text in documents.texts], dtype=np.float32))
 
     def _one(self, text: str) -> float:
-        line = _readable(self._prepare(text)).replace("\n", " ") + "\n"
+        line = self._prepare(text).encode("utf-8", "replace").decode("utf-8").replace("\n", " ") + "\n"
         if self._label is None:
             ((probability, label),) = self._model.f.predict(line, 1, 0.0, "strict") or ((np.nan, ""),)
             probability = min(probability, 1.0)  # fastText's sums may exceed it by rounding
@@ -144,11 +144,6 @@ def require_file(path: str) -> None:
             f"fastText model {path}: no such file. On a machine with access, run e.g. "
             f"`hf download mlfoundations/fasttext-oh-eli5 --local-dir models`, copy it here, and give the .bin's path"
         )
-
-
-def _readable(text: str) -> str:
-    """Without lone surrogates, which fastText cannot take."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _tokenizer(name: str) -> Any:

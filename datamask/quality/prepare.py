@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,10 @@ def _sample(
     given = [encoder.name] if "vectors" in needs and encoder and encoder.kind == "column" else []
     stated = ["language"] if "languages" in needs else []
     wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
-    found = heapq.nsmallest(SAMPLE_DOCUMENTS, _rows_with_text(shards, config, wanted), key=_hash_of_text)
+    rows = _rows_with_text(shards, config, wanted)
+    found = heapq.nsmallest(
+        SAMPLE_DOCUMENTS, rows, key=lambda row: blake2b(row["text"].encode(), digest_size=8).digest()
+    )
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None
     assert encoder is not None or not needs & {"vectors", "encoder_scores"}  # config.quality.reads_encoder
@@ -174,7 +177,3 @@ def _sample(
     numbers = numbers_of(pa.table({name: [row[name] for row in found] for name in columns}), columns)
     languages = [row["language"] for row in found] if stated else None
     return Documents(np.arange(len(texts)), texts, vectors, encoder_scores, languages, numbers)
-
-
-def _hash_of_text(row: Mapping[str, Any]) -> bytes:
-    return blake2b(row["text"].encode(), digest_size=8).digest()

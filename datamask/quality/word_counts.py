@@ -43,7 +43,8 @@ class CountTable:
             order = np.argsort(counts, kind="stable")
             found, counts = found[order], counts[order]
             level = np.minimum(1 + np.rint(_STEPS * np.log2(counts)), (1 << _COUNT_BITS) - 1).astype(np.uint16)
-            slots[half, _slot(found, bits)] = level | _check(found)  # of several for a slot the last, most frequent
+            check = (found & np.uint64(0xFFFF >> _COUNT_BITS)).astype(np.uint16) << np.uint16(_COUNT_BITS)
+            slots[half, found >> np.uint64(64 - bits)] = level | check  # of several for a slot the last, most frequent
         return cls(slots)
 
     @property
@@ -57,14 +58,6 @@ class CountTable:
         found = np.empty(len(keys), np.float32)
         look_up_all(*self.places, keys, first, half, found)
         return found
-
-
-def _slot(keys: np.ndarray, bits: int) -> np.ndarray:
-    return (keys >> np.uint64(64 - bits)).astype(np.int64)
-
-
-def _check(keys: np.ndarray) -> np.ndarray:
-    return (keys & np.uint64(0xFFFF >> _COUNT_BITS)).astype(np.uint16) << np.uint16(_COUNT_BITS)
 
 
 @dataclass(frozen=True)
