@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
-from datamask.quality.rules import failures, score_rules
+from datamask.quality.rules import RULES, SIGNALS, explain, failures, score_rules
 from datamask.quality.signals import compute, sentences_of_lines
 from datamask.text.rule_words import RuleWords
 from tests.quality import peers, real

@@ -13,7 +13,8 @@ import pytest
 from datamask import storage
 from datamask.config import validate
 from datamask.errors import ConfigError, ConservationError, InputError, ModelError
-from datamask.quality import SIGNALS, QualityRef, explain, prepare_quality, score, score_shard
+from datamask.quality import QualityRef, prepare_quality, score, score_shard
+from datamask.quality.rules import SIGNALS, explain
 from tests.quality import build
 from tests.quality.test_heuristic import PROSE
 
