@@ -159,11 +159,11 @@ STAGES = {
             rounds=5, run="datamask.filter.copy_counts:count_copies", makes="copies",
         ),
         Stage(
-            "prices", "rounds", "prices", _DECIDED, version=42, settings=("select",), without=_ELSEWHERE,
+            "prices", "rounds", "prices", _DECIDED, version=43, settings=("select",), without=_ELSEWHERE,
             rounds=200, run="datamask.prices:solve_or_extend",
         ),
         Stage(
-            "mask", "shard", "masks", (*_DECIDED, "prices"), version=20, settings=("select",), without=_ELSEWHERE,
+            "mask", "shard", "masks", (*_DECIDED, "prices"), version=21, settings=("select",), without=_ELSEWHERE,
             run="datamask.selection.stage:mask_shard", makes="masks", sums=True,
         ),
         Stage(

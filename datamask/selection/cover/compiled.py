@@ -17,8 +17,6 @@ from scipy.sparse import csr_array
 from datamask.compiling import compiled, on_cores
 from datamask.selection.problem.limits import allowed, book_row
 
-# Of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most.
-CROWD, PATIENCE = 32, 400
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
@@ -67,15 +65,6 @@ class Documents(NamedTuple):
     mass: np.ndarray
     linear: np.ndarray
     selected: np.ndarray
-
-
-class Schedule(NamedTuple):
-    """Of `anneal`: pairs evaluated, swaps after which gains are computed anew, first and last temperature."""
-
-    draws: int
-    renewed: int
-    warm: float
-    cool: float
 
 
 @compiled
@@ -270,67 +259,6 @@ def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, sums
                 to -= 1
             candidates[to], stale[to] = c, s
     return total, swaps, spent
-
-
-@compiled
-def seeded(seed):  # type: ignore[no-untyped-def]
-    """Begins this thread's random numbers, which `anneal` draws."""
-    np.random.seed(seed)
-
-
-@compiled
-def anneal(rows, mixture, documents, sides, progress, schedule, budget, sums):  # type: ignore[no-untyped-def]
-    """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
-
-    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). sides: the selected row numbers,
-    the others in falling order of their last known marginal values, and these values (N,). A draw takes a selected
-    document and an acceptable loss, and then one of the unselected documents that by their stale gains lose no more
-    than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD, so that documents with few
-    possible replacements are tried less often. Ends after `draws` pairs evaluated exactly, or after `renewed` swaps,
-    when all gains should be computed anew. progress: pairs done and draws in all before. budget: what is spent beyond
-    it, and how far off it a swap may be. Returns the pairs done, the draws in all, the swaps, and what is spent beyond
-    the budget.
-    """
-    mass, linear, selected = documents
-    inside, outside, stale = sides
-    done, turns = progress
-    draws, renewed, warm, cool = schedule
-    spent, room = budget
-    weights = sums.weights
-    keys, swaps = -stale[outside], 0
-    while done < draws and turns < PATIENCE * draws and swaps < renewed:
-        turns += 1
-        heat = warm * (cool / warm) ** (done / draws)
-        a = np.random.randint(len(inside))
-        out = inside[a]
-        least = heat * np.log(max(np.random.random(), 1e-300))
-        able = np.searchsorted(keys, -(stale[out] + least), side="right")
-        if able == 0 or np.random.random() * CROWD > able:
-            continue
-        b = np.random.randint(able)
-        into = outside[b]
-        done += 1
-        if not allowed(out, into, spent, room, sums):
-            continue
-        lost = row_gain(rows, mixture, -mass[out], out) - linear[out]
-        stale[out] = -lost
-        stale[into] = linear[into] + row_gain(rows, mixture, mass[into], into)
-        if lost + stale[into] < 4 * least:
-            continue
-        move_row(rows, mixture, -mass[out], out)
-        fresh = linear[into] + row_gain(rows, mixture, mass[into], into)
-        if lost + fresh >= least:
-            move_row(rows, mixture, mass[into], into)
-            selected[out], selected[into] = False, True
-            inside[a], outside[b] = into, out
-            stale[into] = fresh
-            spent += weights[into] - weights[out]
-            book_row(out, -1.0, sums)
-            book_row(into, 1.0, sums)
-            swaps += 1
-        else:
-            move_row(rows, mixture, mass[out], out)
-    return done, turns, swaps, spent
 
 
 @compiled

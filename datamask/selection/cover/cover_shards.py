@@ -109,7 +109,7 @@ class Covering(groups.Round):
         best, rounded = concave.values(torch.stack([relaxed, torch.from_numpy(mask).double()])).tolist()
         if best - rounded > UNDECIDED * self.span:
             scale = self.span * mask.sum() / max(mask.sum() + others, 1)
-            effort = Effort(search=BRIEF * self.settings.coverage.search, seed=self.settings.seed)
+            effort = Effort(search=BRIEF * self.settings.coverage.search)
             mask = to_mask(concave, torch.from_numpy(price), mask, scale, effort, relaxed)
         return mask, concave.states(torch.from_numpy(mask).double())[0]
 

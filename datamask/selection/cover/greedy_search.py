@@ -4,9 +4,8 @@
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
-the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). In large
-pools the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones simulated annealing
-goes between two runs of rounds, by random swaps (`compiled.anneal`). Swaps keep quotas and the length bound. Documents
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). Before these
+rounds the fractional optimum is followed to a mask (`sharpen`). Swaps keep quotas and the length bound. Documents
 compete by their gain less the budget's dual price for their share of it, and the mask is brought within the budget and
 the limits at the end.
 """
@@ -30,25 +29,17 @@ CANDIDATES = 1024  # to enter in a round
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
-# With more numbers in all rows the fractional optimum is followed to a mask. With fewer, and where words saturate under
-# limits, random swaps search.
-SMALL = 1 << 19
-DRAWS = 115  # random swaps evaluated for each selected document
-MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
-RENEWED = 2000  # swaps after which gains are computed anew, or as many as documents are selected
-NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
-WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
+MOST_READ = 4_000_000_000  # numbers of rows that rounds read at most: half a minute on one core
 ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is searched. rounds: of comparing every selected document; search: the random swaps, or the sweeps of
-    `sharpen`, of the usual number."""
+    """How long is searched. rounds: of comparing every selected document; search: the sweeps of `sharpen`, of the usual
+    number; 0: the rounds begin at the mask that is given."""
 
     rounds: int = ROUNDS
     search: float = 1.0
-    seed: int = 0  # of the random swaps
 
 
 @dataclass(frozen=True)
@@ -56,8 +47,8 @@ class Optimum:
     """What is known of the fractional optimum, beside which a mask is searched."""
 
     price: float = 0.0  # the budget's dual price
-    above: np.ndarray | None = None  # (N,) a document's gain there, less what budget and limits charge for it
-    p: np.ndarray | None = None  # (N,) itself; without it, or `above`, random swaps search
+    above: np.ndarray = field(default_factory=lambda: NOTHING)  # (N,) gains there, less what budget and limits charge
+    p: np.ndarray = field(default_factory=lambda: NOTHING)  # (N,) itself
     multipliers: np.ndarray = field(default_factory=lambda: NOTHING)  # (R,) the limits' dual prices
 
 
@@ -66,7 +57,7 @@ def improve(
     linear: np.ndarray,  # (N,) the linear part of a document's gain
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
-    scale: float,  # the span of f, which tolerances and temperatures are relative to
+    scale: float,  # the span of f, which tolerances are relative to
     effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
     optimum: Optimum = Optimum(),
@@ -74,7 +65,6 @@ def improve(
     """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
     before, selected = selected, selected.copy()
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
-    above, p = optimum.above, optimum.p
     value = linear - optimum.price * limits.weights  # net of the budget's dual price, so that lengths compare
     charged = value - limits.charge(optimum.multipliers) * limits.weights
     if not 0 < selected.sum() < len(selected):
@@ -82,8 +72,6 @@ def improve(
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * compiled.MOST * each)))
     found = [before]
-    if len(joint.rows.index) <= SMALL or p is None or (limits and joint.curves.worth):
-        above = None
 
     def reached(mask: np.ndarray) -> float:
         return float(linear[mask].sum()) + curve_value(joint.t, joint.levels(mass * mask), joint.curves)
@@ -101,33 +89,20 @@ def improve(
             return mask
         return repaired if broken or reached(repaired) > reached(mask) else mask
 
-    if effort.search and above is not None and p is not None:
+    if effort.search:
         with share_part(0, 0.9):
             if joint.curves.worth:  # whole documents: greedy is above what sharpening finds, in a fifth of the time
                 selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
             else:
-                selected = sharpen(joint, mass, charged, p, above, limits, optimum.multipliers, effort.search)
+                at = optimum.p, optimum.above
+                selected = sharpen(joint, mass, charged, *at, limits, optimum.multipliers, effort.search)
         selected = mended(Search(joint, limits, compiled.Documents(mass, value, selected)))
         found.append(selected.copy())
     search = Search(joint, limits, compiled.Documents(mass, value, selected))
-    if effort.search and above is None:
-        with share_part(0, 0.25):
-            search.rounds(scale, rounds)
-        found.append(mended(search))
-        gain = search.gains()
-        outside = np.flatnonzero(~selected)
-        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
-        unit = scale / count
-        pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
-        schedule = compiled.Schedule(pairs, max(RENEWED, count), WARM * unit, COOL * unit)
-        compiled.seeded(effort.seed)
-        with share_part(0.25, 0.9):
-            search.anneal(near, gain, schedule)
     with share_part(0.9 if effort.search else 0, 1):
         search.rounds(scale, rounds)
     found.append(mended(search))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
-
     return max(within, key=reached)
 
 
@@ -188,20 +163,6 @@ class Search:
             )
             if not swaps or gained < LEAST * scale:
                 break
-
-    def anneal(self, near: np.ndarray, gain: np.ndarray, schedule: compiled.Schedule) -> None:
-        """Random swaps with the documents `near`; gains (N,) are computed anew now and then."""
-        rows, mixture, outside = self.joint.rows, self.mixture, near
-        inside, done, turns, swaps = np.flatnonzero(self.documents.selected), 0, 0, schedule.renewed
-        while done < schedule.draws and turns < compiled.PATIENCE * schedule.draws:
-            tell_share(done / schedule.draws)
-            if swaps >= schedule.renewed:
-                rows.gains(mixture, self.documents, np.concatenate([inside, outside]), gain)
-                outside = outside[np.argsort(-gain[outside], kind="stable")]
-            sides, progress, budget = (inside, outside, gain), (done, turns), (self.spent, self.room)
-            done, turns, swaps, self.spent = compiled.anneal(
-                rows.arrays, mixture, self.documents, sides, progress, schedule, budget, self.sums
-            )
 
     def within_budget(self, linear: np.ndarray) -> np.ndarray:
         """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the

@@ -30,8 +30,11 @@ REPEATED = 5e-5  # the same with repeats
 ROUGHER = 5  # times that where words saturate: no mask comes within a tenth of the span of it
 STEPS = 400  # at most
 ROUGH, ROUGH_STEPS = 1e-2, 60  # the same for a term's own best; its tolerance is a share of a random selection's value
-# Documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage.
-TRIED = 1 << 22
+# Documents × dimensions² up to which swaps are tried by value, where there are other metrics than coverage.
+TRIED = 1 << 23
+# With at most SMALL numbers in all rows, rounding loses most and more starts cost little: the optimum is followed by
+# LONGER times the sweeps too, and rounds begin at greedy's mask and at the rounded one.
+SMALL, LONGER = 1 << 19, (2, 4, 8)
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
@@ -66,9 +69,9 @@ class StateDriver(PoolDriver):
     def search(self, concave: Concave, p: torch.Tensor, price: torch.Tensor) -> np.ndarray:
         """The best mask (N,) found from a fractional optimum p (N,) at these prices (N,)."""
         settings, feasible = self.problem.settings, concave.feasible
-        effort = search.Effort(search=settings.coverage.search, seed=settings.seed)
+        effort = search.Effort(search=settings.coverage.search)
         selected = feasible.round(p, price).numpy()
-        if concave.metrics:
+        if concave.joint is not None:
             selected = to_mask(concave, price, selected, self.objective_span, effort, p)
         more = concave.joint is None or len(concave.metrics) > 1  # than coverage
         if more and len(self.problem) * self.problem.pool.dimensions**2 <= TRIED:
@@ -130,19 +133,19 @@ def to_mask(
     objective_span: f from a random selection to the best.
     """
     limits, weights, joint = concave.feasible.limits, concave.feasible.limits.weights, concave.joint
-    if joint is None:
-        return _by_prices(concave, selected)
+    assert joint is not None
     dual, size = concave.feasible.dual(price), concave.size
     per_token, above = dual.level / size, (price - dual.lower).numpy() * weights / size
     if len(concave.metrics) == 1:
         linear = concave.linear.numpy() * weights / concave.size
-        starts = [selected]
-        if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
-            starts += [fill_in_order(limits, search.grow_greedily(joint, linear, limits, size)), selected, selected]
+        starts = [(selected, effort)]
+        if len(joint.rows.index) <= SMALL:
+            grown = fill_in_order(limits, search.grow_greedily(joint, linear, limits, size))
+            starts += [(selected, replace(effort, search=times * effort.search)) for times in LONGER]
+            starts += [(start, replace(effort, search=0)) for start in (grown, selected)]
         found, at = [], search.Optimum(per_token, above, p.numpy(), dual.multipliers / size)
-        for number, start in enumerate(starts):
+        for number, (start, own) in enumerate(starts):
             with share_part(number / len(starts), (number + 1) / len(starts)):
-                own = replace(effort, seed=effort.seed + number)
                 found.append(search.improve(joint, linear, limits, start, objective_span, own, size, at))
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
@@ -151,30 +154,13 @@ def to_mask(
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            own = search.Effort(rounds=2, search=0, seed=number)
+            own = search.Effort(rounds=2, search=0)
             selected = search.improve(joint, linear, limits, selected, objective_span, own, size, at)
         value = _value(concave, selected)
         if value <= reached:
             break
         best, reached = selected, value
     return best
-
-
-def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
-    """Refills the mask in the order of prices at the present mask plus an inertia, with falling step sizes, and keeps
-    what raises the objective."""
-    reached = _value(concave, selected)
-    for share in (0.5, 0.25, 0.1, 0.05, 0.02):
-        held = torch.from_numpy(selected).double()
-        price = concave.price(concave.states(held))
-        cut = concave.feasible.cut(price)
-        deviation = float((price - cut).abs().median()) or 1.0
-        order = np.argsort(-(share * (price - cut) / deviation + held).numpy(), kind="stable")
-        other = fill_in_order(concave.feasible.limits, order)
-        value = _value(concave, other)
-        if value > reached:
-            selected, reached = other, value
-    return selected
 
 
 def _value(concave: Concave, selected: np.ndarray) -> float:

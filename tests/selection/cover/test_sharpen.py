@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,14 @@ from scipy.sparse import csr_array
 
 from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
-from datamask.selection.cover import sharpen
+from datamask.selection.cover import sharpen, solve
 from datamask.selection.cover.compiled import Mixture
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.tangent import maximise
 from datamask.selection.metrics.coverage import SummedCoverage, curve_slope, second
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem
 from tests.selection.cover.test_coverage import feasible_masks, pool_of, problem_of
 
 NGRAMS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
@@ -28,22 +30,21 @@ NGRAMS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
 
 @pytest.fixture(autouse=True)
 def followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(solve, "SMALL", 0)
 
 
 @pytest.mark.parametrize("budget", [{"budget_documents": 80}, {"budget_tokens": 370}])
 @pytest.mark.parametrize("lamb", [0.0, 0.5])
-def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, monkeypatch) -> None:
+def test_the_budget_is_spent_and_the_mask_is_near_that_of_more_starts(budget, lamb, monkeypatch) -> None:
     problem = problem_of(pool_of(3, 800), lamb=lamb, **NGRAMS, **budget)
     found, again = solve_problem(problem), solve_problem(problem)
     weights = problem.limits.weights
     assert (found.selected == again.selected).all()
     assert not problem.limits.violations(found.selected)
     assert weights[found.selected].sum() > problem.size - weights.min()
-    monkeypatch.setattr(search, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
-    swapped = solve_problem(problem)
-    assert (found.selected != swapped.selected).any()
-    assert found.objective > swapped.objective - 0.02
+    monkeypatch.setattr(solve, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
+    more = solve_problem(problem)
+    assert more.objective >= found.objective > more.objective - 0.02
 
 
 def pool_of_lengths() -> Pool:
@@ -57,16 +58,27 @@ def pool_of_lengths() -> Pool:
     return Pool(features, quality, tokens, {"domain": domain}, ngrams=csr_array(generator.poisson(words) * 1.0))
 
 
+def values_of_searches(problem: Problem, shares: Sequence[float]) -> list[float]:
+    """The values of masks searched for so long, and that of the rounded optimum: less the optimum's."""
+    feasible = Feasible(problem.limits)
+    concave = make_concave(problem, list(problem.objective.diversity), feasible)
+    found = maximise(concave, feasible.uniform_start(), 1e-5, STEPS, lambda step: None)
+    rounded = feasible.round(found.p, found.price).numpy()
+    efforts = [search.Effort(search=share) for share in shares]
+    masks = [to_mask(concave, found.price, rounded, 1.0, effort, found.p) for effort in efforts]
+    assert not any(problem.limits.violations(mask) for mask in masks)
+    return (concave.values(torch.from_numpy(np.stack([*masks, rounded]))) - found.value).tolist()
+
+
 QUOTAS = [{"column": "domain", "maximum": {"0": 0.2}, "minimum": {"1": 0.45}}]
 BOTH = {"length_tolerance": 0.05, "quotas": [{"column": "domain", "as_pool": 0.02}]}
 
 
 @pytest.mark.parametrize("limits", [{"length_tolerance": 0.05}, {"quotas": QUOTAS}])
-def test_under_limits_the_optimum_is_followed_and_ends_above_random_swaps(limits, monkeypatch) -> None:
+def test_under_limits_the_optimum_is_followed_and_ends_above_comparing_alone(limits) -> None:
     problem = problem_of(pool_of_lengths(), lamb=0.5, budget_documents=150, **NGRAMS, **limits)
-    found = solve_problem(problem)
-    monkeypatch.setattr(search, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
-    assert found.objective > solve_problem(problem).objective + 0.002
+    compared, followed, _ = values_of_searches(problem, (0, 1))
+    assert followed > compared + 0.002
 
 
 @pytest.mark.parametrize("budget", [{"budget_tokens": 40_000}, {"budget_documents": 150}])
@@ -141,15 +153,8 @@ def test_of_many_documents_little_is_lost() -> None:
     losses = []
     for budget in ({"budget_documents": 3000}, {"budget_tokens": 14000}):
         problem = problem_of(pool_of(4, 30_000), lamb=0.5, **NGRAMS, **budget)
-        feasible = Feasible(problem.limits)
-        concave = make_concave(problem, list(problem.objective.diversity), feasible)
-        found = maximise(concave, feasible.uniform_start(), 1e-5, STEPS, lambda step: None)
-        rounded = feasible.round(found.p, found.price).numpy()
-        efforts = [search.Effort(search=share) for share in (0, 0.25)]
-        compared, followed = (to_mask(concave, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
-        assert not problem.limits.violations(followed)
-        masks = [torch.from_numpy(mask).double() for mask in (followed, compared, rounded)]
-        losses.append([found.value - concave.value(p, concave.states(p)) for p in masks])
+        compared, followed, rounded = values_of_searches(problem, (0, 0.25))
+        losses.append([-followed, -compared, -rounded])
         assert max(losses[-1][:2]) < losses[-1][2] / 2
     assert losses[0][0] < losses[0][1]
     followed, compared, rounded = np.sum(losses, axis=0)
