@@ -12,12 +12,7 @@ Improved (the default), also for any metric:
   the masks is taken. The price is exact where the metric has a gradient. Otherwise it is learned from the residuals by
   the best linear estimate, whose gain follows from the covariance: G·cov / (G·v + Σv + DOUBT), v = π(1 − π);
 - the mean that is subtracted from a rollout's reward is that of the other rollouts (leave-one-out);
-- the step is the natural gradient (the price, not the price times v): probabilities near 0 or 1 do not get stuck;
-- where rewards are exact (pairwise, DiSF), the second half of the steps is simulated annealing (
-  Kirkpatrick et al. 1983). The context is then the selection itself. Masks are drawn by the documents' prices at a
-  falling temperature, with a pull towards the selection so strong that a mask exchanges few documents; then one of the
-  masks, or the selection, is drawn by its reward at the same temperature. This finds pairs of documents that gain
-  together, which prices do not show, and leaves local optima.
+- the step is the natural gradient (the price, not the price times v): probabilities near 0 or 1 do not get stuck.
 
 Shapes: `logits` (n,), `orders` (G, k) indices in the order drawn, `masks` (G, n), `advantages` (G,).
 """
@@ -32,7 +27,7 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
-from datamask.selection.paper.rewards import MomentReward, Reward, reward_of
+from datamask.selection.paper.rewards import Reward, reward_of
 from datamask.selection.problem.problem import Draft, Problem
 from datamask.selection.solvers import Report, Solver
 from datamask.shares import share_part, tell_share
@@ -113,9 +108,6 @@ def inclusion(logits: Tensor, k: float) -> Tensor:
 RECORDS = 20  # history records of a run
 LEAST_BATCH = 24  # documents; facility location of 80 in batches of 8 ended below a random choice after 5,000 steps
 STEP = 0.02  # length of a natural step at learning rate 1, in standard deviations of the batch's prices
-ANNEALED = 0.5  # share of the steps that anneal
-EXCHANGES = 2.0  # mean number of documents that a mask exchanges while annealing
-HOT, COLD = 0.1, 1e-3  # first and last temperature, as a multiple of the mean self-term
 DOUBT = 3.0  # added to the draws' total variance: shrinks the estimate where masks hardly differ
 LARGEST = 5.0  # standard deviations to which a step clips a price
 
@@ -165,7 +157,6 @@ class Policy:
         ]
         self.quality = objective.linear.to(self.logits)  # (N,): a document's part of f, times the budget
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
-        self.latest = torch.zeros_like(self.logits)  # while annealing: prices, as of a document's last batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
@@ -176,28 +167,19 @@ class Policy:
             return
         least = 2 if settings.published else LEAST_BATCH
         size = min(len(block), max(least, round(settings.partial * len(block))))
-        annealing_from = epochs
         if not settings.published:
             self._begin(block, k)
-            if all(term.exact for _, term in self.terms):
-                annealing_from = round((1 - ANNEALED) * epochs)
         for step in range(epochs):
             share = step / max(epochs - 1, 1)
             tell_share(share)
             rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
             batch = block[torch.randperm(len(block), generator=self.generator, device=block.device)[:size]]
-            if step == annealing_from:
-                self._begin_annealing(block, k, size)
             if settings.published:
                 self._published_step(batch, min(max(round(k * size / len(block)), 1), size - 1), rate)
-            elif step >= annealing_from:
-                self._anneal(batch, (step - annealing_from) / max(epochs - 1 - annealing_from, 1))
             else:
                 self._step(batch, rate)
             if (step + 1) % max(1, epochs // RECORDS) == 0 or step + 1 == epochs:
-                self._record(block, k, step + 1 + number * epochs, step >= annealing_from)
-        if annealing_from < epochs:
-            self.logits[block] = self._annealed(block)
+                self._record(block, k, step + 1 + number * epochs)
 
     def _published_step(self, batch: Tensor, k: int, rate: float) -> None:
         logits = self.logits[batch]
@@ -262,48 +244,6 @@ class Policy:
         for _, term in self.terms:
             term.move(batch, taken if term.hard else self.probability[batch])
 
-    def _begin_annealing(self, block: Tensor, k: int, size: int) -> None:
-        self._select(block, k)
-        for _, term in self.terms:
-            term.start(self.selected.float())
-        self_terms = torch.zeros_like(self.logits)
-        for batch in block.split(size):
-            held = self.selected[batch].float()
-            self.latest[batch] = self._rewards(batch, held[None], held)[1]
-            for scale, term in self.terms:
-                assert isinstance(term, MomentReward)  # the only exact reward
-                self_terms[batch] += scale * term.self_terms(batch)
-        least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where self-terms are next to nothing
-        self.hottest = self.temperature = max(HOT * float(self_terms[block].mean()), least)
-        self.pull = 0.0  # to the selection, in the draws
-
-    def _anneal(self, batch: Tensor, share: float) -> None:
-        """An annealing step: draws one of several masks near the selection, or the selection itself, by reward.
-
-        share: the share of the annealing steps that is done.
-        """
-        held = self.selected[batch].float()
-        k = int(held.sum())
-        if not 0 < k < len(batch):
-            return
-        self.temperature = self.hottest * (COLD / HOT) ** share
-        masks = draw_masks(self._annealed(batch), k, self.problem.settings.n_rollout, self.generator)
-        exchanges = float((masks != held).sum()) / 2 / len(masks)
-        self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
-        if exchanges > 8 * EXCHANGES:
-            return
-        reward, self.latest[batch], _ = self._rewards(batch, masks, held)
-        logits = torch.cat([reward, reward.new_zeros(1)]) / self.temperature
-        drawn = int(draw_orders(logits, 1, 1, self.generator))
-        if drawn < len(masks):
-            self.selected[batch] = masks[drawn].bool()
-            for _, term in self.terms:
-                term.move(batch, masks[drawn])
-
-    def _annealed(self, batch: Tensor) -> Tensor:
-        """(n,) the logits from which masks are drawn in annealing."""
-        return self.latest[batch] / self.temperature + self.pull * self.selected[batch]
-
     def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor, bool]:
         """The gains (G,) of `masks` (G, n) over `held` (n,), the prices (n,), and whether all terms know theirs."""
         price, known = self.quality[batch] / self.problem.size, True
@@ -318,9 +258,8 @@ class Policy:
         self.selected[block] = False
         self.selected[_best(self.logits, [(block, k)])] = True
 
-    def _record(self, block: Tensor, k: int, step: int, annealed: bool = False) -> None:
-        if not annealed:
-            self._select(block, k)
+    def _record(self, block: Tensor, k: int, step: int) -> None:
+        self._select(block, k)
         objective = float(self.problem.objective.values(self.selected[None])[0])
         self.history.append({"step": step, "objective": objective})
         self.progress(self.history[-1])

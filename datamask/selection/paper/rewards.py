@@ -38,7 +38,6 @@ class Reward(ABC):
     """
 
     hard = True
-    exact = False  # whether `within` gives the exact change, without an estimate or an unknown constant
 
     def start(self, probability: Tensor) -> None:
         """Sets the context: probability (N,)."""
@@ -75,7 +74,6 @@ class MomentReward(Reward):
     """Pairwise and DiSF: D(m) = −unit·‖Σ_i m_i v_i‖²/size²."""
 
     hard = False
-    exact = True
 
     def __init__(self, metric: MomentMetric, generator: torch.Generator, dtype: torch.dtype | None = None) -> None:
         self.metric, self.generator = metric, generator
@@ -124,15 +122,8 @@ class MomentReward(Reward):
         z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.row_products(z, self.total).float()
         change = masks - probability
-        reward, self_terms = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
-        touched = change.any(0)
-        if 2 * int(touched.sum()) < len(batch):
-            z, change = z[touched], change[:, touched]
-        return reward - self.scale * self.forms(z, change), price - self_terms
-
-    def self_terms(self, batch: Tensor) -> Tensor:
-        """(n,) the documents' self-terms: what each costs by its similarity to itself."""
-        return self.scale * self.metric.squares(self.z.index_select(0, batch).float())
+        self_terms = self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
+        return change @ price - self.scale * self.forms(z, change), price - self_terms
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         """Sums are computed anew every `REFRESH` calls, against drift by rounding."""
