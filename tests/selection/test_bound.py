@@ -85,16 +85,11 @@ def test_no_selection_exceeds_the_bound(family, limits, algorithm):
     assert compared > 50
 
 
-BESIDE = {"Facility": 0.6, "DiSF": 0.4}  # a second a family
-
-
 @pytest.mark.parametrize(
     ("algorithm", "families"),
     [
         ({"Pair_simi": 1.0, "DiSF": 1.0}, FAMILIES),
         ("Pair_simi", FAMILIES),
-        (BESIDE, ["gaussian", "trap"]),
-        pytest.param(BESIDE, FAMILIES, marks=pytest.mark.slow),
     ],
 )
 def test_several_terms_and_columns(algorithm, families):

@@ -122,7 +122,7 @@ def test_greedy_beats_random(algorithm):
 def test_greedy_refuses_what_it_cannot_do():
     features, quality = documents(20)
     with pytest.raises(
-        ConfigError, match="greedy cannot hold metrics disf and facility together; these can: relaxation"
+        ConfigError, match="greedy cannot hold metrics disf and facility together; these can: policy-gradient"
     ):
         select(features, quality, solver="greedy", algorithm={"DiSF": 1.0, "Facility": 1.0}, select_ratio=0.5)
     with pytest.raises(ConfigError, match="greedy cannot hold a budget in tokens"):

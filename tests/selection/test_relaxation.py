@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from datamask import select
 from datamask.config import Select
+from datamask.errors import ConfigError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.calibration import make_problem
-from datamask.selection.paper.facility import GraphCoverage, nearest
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 from datamask.selection.solvers import relaxation
@@ -185,37 +185,14 @@ def test_projection_and_response_are_optimal(seed, count, limited, tokens):
     assert float((feasible.weights * price) @ other) <= bound + 1e-6 * (1 + abs(bound))
 
 
-@pytest.mark.parametrize("neighbours", [6, 40])
-def test_fractional_facility_location_is_concave_and_right_at_masks(neighbours):
-    """On a truncated graph too: at a mask what covers each document, between masks below every tangent."""
-    generator = np.random.default_rng(0)
-    pool = Pool(generator.standard_normal((40, 5)), np.zeros(40))
-    graph = GraphCoverage(*nearest(pool, neighbours))
-    chosen = torch.from_numpy(generator.random((30, 40)) < 0.2)
-    fractional = torch.from_numpy(generator.random((30, 40)))
-    for mask in chosen:
-        assert graph.relaxed(mask.double())[0] == pytest.approx(float(graph.covered(mask).sum()))
-    for p in fractional:
-        value, level = graph.relaxed(p)
-        for other in (*chosen.double(), *fractional):
-            assert graph.relaxed(other)[0] <= value + float((other - p) @ graph.excess(level)) + 1e-9
-
-
-@pytest.mark.slow
-def test_facility_location_beside_another_metric():
-    """Near its bound, and not behind what either the policy gradient or chance finds."""
-    generator = np.random.default_rng(1)
-    centres = generator.standard_normal((12, 16))
-    features = centres[generator.integers(0, 12, 120)] + 0.7 * generator.standard_normal((120, 16))
-    quality = generator.random(120)
+def test_facility_location_beside_another_metric_is_refused():
+    features, quality, _ = clustered(0, 40, 16, 6)
     asked = {"algorithm": {"Facility": 0.5, "Pair_simi": 0.5}, "select_ratio": 0.2}
-    found, learned, chance = (
-        select(features, quality, solver=solver, n_epochs=200, **asked)
-        for solver in ("relaxation", "policy-gradient", "random")
-    )
-    assert found.gap is not None and found.gap < 0.1
-    assert found.objective > learned.objective - 0.01
-    assert found.objective > chance.objective + 0.3
+    with pytest.raises(
+        ConfigError, match="relaxation cannot hold metrics facility and pairwise together; these can: policy-gradient"
+    ):
+        select(features, quality, **asked)
+    assert select(features, quality, solver="policy-gradient", n_epochs=5, **asked).selected.sum() == 8
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -28,8 +28,8 @@ class Metric(Protocol):
     size: the budget, in the same unit.
     columns, if the class has it: names of the corpus's columns that it reads as `pool.groups[name]`, (N,) values:
     strings in a curation and in `datamask select`, '' where null; in `select` what `groups` gives.
-    solve_relaxed(problem, terms, feasible, progress) -> Draft, if the class has it: how solver `relaxation` solves a
-    problem with this metric among its terms; for metrics whose relaxation is not smooth (facility location).
+    solve_relaxed(problem, term, feasible) -> Draft, if the class has it: how solver `relaxation` solves a problem with
+    this metric alone; for metrics whose relaxation is not smooth (facility location).
     """
 
     name: ClassVar[str]

@@ -1,14 +1,12 @@
 """Facility location (published name `Facility`): how near every document of the pool is to a selected one.
 
-It is piecewise linear, so a tangent bounds it loosely, and it brings its own relaxation. Alone: lazy greedy and swaps
-on the graph of neighbours, with a Lagrangian bound. Beside other metrics: Frank–Wolfe, each step of which linearises
-only the others and takes its bound and response from that Lagrangian relaxation.
+It is piecewise linear, so a tangent bounds it loosely, and it brings its own relaxation: lazy greedy and swaps on the
+graph of neighbours, with a Lagrangian bound. The relaxation takes it alone, the policy gradient beside other metrics.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 from functools import cached_property
 from math import ceil
 from typing import ClassVar
@@ -20,8 +18,7 @@ from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Draft, Problem, Term
-from datamask.selection.solvers import Report
-from datamask.selection.solvers.quadratic import rounding_of, swap_by_value
+from datamask.selection.solvers.quadratic import rounding_of
 
 TILE = 4096
 EXACT_PRODUCTS = 1 << 27  # multiplications at most of a value, or of all cosines, that float64 computes throughout
@@ -29,9 +26,6 @@ NEIGHBOURS = (32, 256)  # of a document, at least and at most: about PER_CENTRE 
 PER_CENTRE = 10
 CALIBRATION_POINTS = 4096  # documents whose nearest selected one is looked for when calibrating
 RANDOM_SETS = 4
-TOLERANCE = 2e-4  # beside other metrics: stop when bound − value is at most this (the calibrated objective is about 1)
-STEPS, TRIALS = 24, 3  # steps at most; gradient evaluations inside the bracket of a step's line search
-SWAP_ROUNDS = 6  # rounds of swaps at most
 BOUND_STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # subgradient steps at most; without progress before a restart; momentum
 GRAPH_SWAPS, SWAP_GAIN = 60, 5e-6  # rounds at most; stop after a round that gains at most this share of f
 NEAREST_TILE = 2048  # documents compared with the whole pool at a time
@@ -111,11 +105,9 @@ class FacilityLocation:
             order = mask.nonzero()[:, 0].numpy()
         return zero, value(order)
 
-    def solve_relaxed(self, problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
-        """Alone: lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
-        if len(terms) > 1:
-            return _solve_beside(problem, terms, feasible, progress)
-        objective, count, scale = problem.objective, len(problem), terms[0].scale
+    def solve_relaxed(self, problem: Problem, term: Term, feasible: Feasible) -> Draft:
+        """Lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
+        objective, count, scale = problem.objective, len(problem), term.scale
         gain, rate = objective.linear / problem.size, scale / count
         graph = self.graph
         per_document = gain * feasible.weights
@@ -133,71 +125,6 @@ class FacilityLocation:
         return Draft(
             selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant + rounding
         )
-
-
-def _solve_beside(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
-    """Frank–Wolfe, its p rounded and improved by swaps. terms: the diversity terms with a non-zero scale."""
-    objective = problem.objective
-    linear = objective.linear * feasible.weights / problem.size
-    smooth = [term for term in terms if not isinstance(term.metric, FacilityLocation)]
-    covers = [term for term in terms if isinstance(term.metric, FacilityLocation)]
-    rate = sum(term.scale for term in covers) / len(problem)
-    graph = covers[0].metric.graph  # type: ignore[union-attr]
-
-    def tangent(p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        value, gradient = float(linear @ p), linear.clone()
-        for term in smooth:
-            raw, slope = term.metric.relaxed(p)  # type: ignore[union-attr]
-            value, gradient = value + term.scale * raw, gradient + term.scale * slope.cpu().double()
-        return value, gradient
-
-    def slope(p: torch.Tensor) -> torch.Tensor:
-        return tangent(p)[1] + rate * graph.excess(graph.relaxed(p)[1])
-
-    p, bound, history = feasible.uniform_start(), float("inf"), []
-    for step in range(STEPS):
-        value, gradient = tangent(p)
-        flat = value - float(gradient @ p)
-        covered, level = graph.relaxed(p)
-        value += rate * covered
-        most, mean, price = graph.bound(gradient / feasible.weights, rate, feasible, value - flat, level)
-        bound = min(bound, flat + most)
-        history.append(
-            {"step": step, "objective": value + objective.constant, "upper_bound": bound + objective.constant}
-        )
-        progress(history[-1])
-        if bound - value <= TOLERANCE:
-            break
-        toward = feasible.project(mean) - p
-        p = p + _crossing(slope, p, toward) * toward
-    selected = feasible.round(p, price)
-    if problem.limits.counted and not problem.limits:
-        reached = float(objective.values(selected[None])[0])
-        for _ in range(SWAP_ROUNDS):  # by exact gains of facility location, and the others' gradient
-            other = graph.improve(selected, tangent(selected.double())[1], rate)
-            if (now := float(objective.values(other[None])[0])) <= reached:
-                break
-            selected, reached = other, now
-    selected = swap_by_value(problem.limits, selected, objective.values, slope)
-    bound += objective.constant + rounding_of(bound, objective.margin, terms=len(problem) + problem.pool.dimensions)
-    return Draft(selected, p.float(), price * feasible.weights, bound, history=tuple(history))
-
-
-def _crossing(gradient: Callable[[torch.Tensor], torch.Tensor], p: torch.Tensor, toward: torch.Tensor) -> float:
-    """The step length in (0, 1] at which the objective stops rising along `toward`, by false position."""
-
-    def rise(share: float) -> float:
-        return float(gradient(p + share * toward) @ toward)
-
-    low, high, rising, falling = 0.0, 1.0, rise(0.0), rise(1.0)
-    if falling >= 0:
-        return 1.0
-    for _ in range(TRIALS):
-        ratio = rising / (rising - falling) if rising > 0 else 0.5
-        share = low + (high - low) * min(0.95, max(0.05, ratio))
-        there = rise(share)
-        low, rising, high, falling = (share, there, high, falling) if there > 0 else (low, rising, share, there)
-    return low or high
 
 
 # -- facility location with quality, on a graph of neighbours: lazy greedy, and an upper bound by Lagrangian relaxation
@@ -314,21 +241,6 @@ class GraphCoverage:
         best = torch.full((self.count,), -torch.inf, dtype=torch.float64)
         best.scatter_reduce_(0, self.point, values, "amax")
         return torch.maximum(best, self.floor)
-
-    def relaxed(self, p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """The concave extension of Σ_i covered_i at a fractional p (N,), and levels (N,) that give its supergradient.
-
-        Each document is covered by its nearest neighbours until their p add up to 1, and at its floor for what is
-        missing. At a mask this is the sum of `covered`. `excess` of the levels is a supergradient; a level is the
-        cosine of the last neighbour that counts.
-        """
-        mass, similarity = p[self.near], self.cosines
-        filled = mass.cumsum(dim=1)
-        taken = torch.minimum(mass, (1 - (filled - mass)).clamp(min=0))
-        value = (taken * similarity).sum(dim=1) + (1 - taken.sum(dim=1)) * self.floor
-        full = filled >= 1 - 1e-9
-        last = similarity.gather(1, full.int().argmax(dim=1)[:, None])[:, 0]
-        return float(value.sum()), torch.maximum(torch.where(full.any(dim=1), last, self.floor), self.floor)
 
     def value(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> float:
         """f of a mask on the graph, with uncovered documents at their floor. gain: (N,) per document."""

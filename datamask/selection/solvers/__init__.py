@@ -101,7 +101,7 @@ def _metrics_lacking(solver: type[Solver], settings: ResolvedSelect) -> list[str
     lacking = [name for name, each in classes.items() if not any(hasattr(each, need) for need in solver.requires)]
     if lacking:
         return [f"metric {', '.join(lacking)} (it has no {' or '.join(solver.requires)})"]
-    agree_in = getattr(solver, "agree_in", None)
-    if agree_in and len({getattr(each, agree_in) for each in classes.values()}) > 1:
+    agree_in = solver.agree_in
+    if agree_in and len({getattr(each, agree_in, None) for each in classes.values()}) > 1:
         return [f"metrics {' and '.join(classes)} together"]
     return []

@@ -44,7 +44,8 @@ class Relaxation(Solver):
     """Concave maximisation over fractional masks, rounded, with a certificate."""
 
     holds: ClassVar = RELAXATION
-    requires: ClassVar = ("relaxed", "solve_relaxed")  # a concave extension, or a relaxation of its own
+    requires: ClassVar = ("relaxed", "solve_relaxed")  # a concave extension, or a relaxation of its own, used alone
+    agree_in: ClassVar = "solve_relaxed"
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """Solves the problem by the method that suits its metrics. The draft has an upper bound."""
@@ -64,9 +65,8 @@ class Relaxation(Solver):
             return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
         if all(isinstance(term.metric, MomentMetric) for term in terms):
             return _or_greedy(problem, terms, MomentDriver(problem, terms, feasible, progress).run())
-        for term in terms:
-            if own := getattr(term.metric, "solve_relaxed", None):
-                return own(problem, terms, feasible, progress)
+        if own := getattr(terms[0].metric, "solve_relaxed", None):
+            return own(problem, terms[0], feasible)
         share = problem.limits.weights / problem.size
         for place, term in enumerate(terms):  # a metric that names no sums is a function of the mask itself
             if not isinstance(term.metric, StateMetric):
