@@ -16,4 +16,4 @@ def test_the_default_solver_maximises_every_coverage() -> None:
     solver = solver_class("relaxation")
     assert solver.holds == RELAXATION
     assert all(any(hasattr(metric_class(name), need) for need in solver.requires) for name in COVERAGE)
-    assert not solver.agree_in or len({getattr(metric_class(name), solver.agree_in) for name in COVERAGE}) == 1
+    assert not solver.agree_in or len({getattr(metric_class(name), solver.agree_in, None) for name in COVERAGE}) == 1
