@@ -13,7 +13,7 @@ import typer
 from datamask import storage
 from datamask.config import Statement
 from datamask.corpus.belonging import outside_releases
-from datamask.errors import ConfigError, printable, several, some
+from datamask.errors import ConfigError, printable, several
 from datamask.maps import Threads
 from datamask.options import JsonOption
 from datamask.release.compare import Difference, compare
@@ -30,7 +30,6 @@ from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
 
-SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
 
@@ -57,9 +56,6 @@ def verify(
     else:
         for problem in found.problems:
             print(f"✗ {printable(problem)}")
-        if found.uncounted:
-            files = printable(some(found.uncounted, SHOWN))
-            print(f"· read, but not counted in full by a second way: {files}")
         written = f", {several(len(tokens), 'folder')} of tokens" if tokens else ""
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
         told = f"{several(found.files, 'file')}, {size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"

@@ -50,7 +50,6 @@ class Verified:
     bytes: int = 0
     rows: int = 0  # of the data files
     compared: int | None = None  # rows compared with the corpus; None: no corpus was given
-    uncounted: list[str] = field(default_factory=list)  # files of the corpus whose rows have no second count
     digest: str | None = None  # the manifest's: what to note down, or to compare with what was noted
     forgotten: int | None = None  # entries of the output folder's record that nothing here is named by; None: no record
 
