@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from datamask import storage
 from datamask.filter.resolve import FALL
@@ -120,7 +121,8 @@ def find_decisions(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.nd
 def _numbered(*keys: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
     """Numbers that are equal where keys (high, low) are."""
     every = np.concatenate([np.stack(pair, axis=1) for pair in keys])
-    number = np.unique(every, axis=0, return_inverse=True)[1]
+    bytes_of = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(every), [None, pa.py_buffer(every)])
+    number = bytes_of.dictionary_encode().indices.to_numpy()
     return np.split(number, np.cumsum([len(one) for one, _ in keys])[:-1])
 
 
