@@ -560,20 +560,17 @@ class Duplicates(Section):
     counted without this too where a condition, a quota or a scorer of kind column names one."""
     against: list[str] = []
     """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
-    alarm_share: float = Field(0.5, gt=0, le=1)
-    """Share of a language or source (of 20 documents or more) that may fall as duplicates before alarm is given."""
-    alarm: Literal["warn", "stop"] = "warn"
-    """"warn": the log and the stage's facts name the group; "stop": the run ends there."""
 
     @model_validator(mode="before")
     @classmethod
-    def _no_embeddings(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "semantic" in given:
-            if given["semantic"] not in ("off", False):  # as releases of earlier versions record it
-                raise ValueError(
-                    "semantic is no setting; select.solver: semdedup leaves out what is near by embeddings"
-                )
-            given = {name: value for name, value in given.items() if name != "semantic"}
+    def _as_recorded(cls, given: Any) -> Any:
+        """Without the settings of earlier versions, by the values that their runs record where nobody set them."""
+        if not isinstance(given, dict):
+            return given
+        gone = {"semantic": ("off", False), "alarm_share": (0.5,), "alarm": ("warn",)}
+        given = {name: value for name, value in given.items() if value not in gone.get(name, ())}
+        if "semantic" in given:
+            raise ValueError("semantic is no setting; select.solver: semdedup leaves out what is near by embeddings")
         return given
 
 

@@ -182,8 +182,6 @@ class DuplicatesKeywords(TypedDict, total=False):
     containment: float | None
     count: bool
     against: Sequence[str]
-    alarm_share: float
-    alarm: Literal["warn", "stop"]
 
 
 class ReleaseKeywords(TypedDict, total=False):

@@ -24,7 +24,6 @@ INDIFFERENT = {
     "encoder.batch_tokens",
     "select.device",
     "filter.memory_limit",
-    "duplicates.alarm",
 }
 
 

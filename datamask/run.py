@@ -243,8 +243,6 @@ class Run(Driver):
             return
         files = list(self.files.values())
         check_left(files, self.config)
-        for alarm in files[0].duplicates.facts["alarms"] if files and files[0].duplicates else ():
-            self.engine.log(f"duplicates take much of {alarm}", logging.WARNING)
 
     def _say(self, said: str, level: int = logging.INFO) -> None:
         self.engine.log(said, level)

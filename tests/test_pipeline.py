@@ -33,7 +33,6 @@ OTHERWISE = {  # of the indifferent settings, another value
     "encoder.batch_tokens": 128,
     "select.device": "cpu",
     "filter.memory_limit": "2GB",
-    "duplicates.alarm": "stop",
 }
 CHANGES = {
     "corpus.columns={url: link}": READ | UNFITTED | SCORED | DECIDED,

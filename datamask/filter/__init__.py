@@ -2,5 +2,5 @@
 
 `shingles` (what texts are compared by), `signatures` (the stage that reads each shard once), `postings` and
 `duplicate_candidates` (pairs worth reading), `verify_pairs` (reads them whole), `altered` and `intact` (which copy is
-intact), `resolve` (who stays), `alarm` (who loses too much), `duplicates` (all of it).
+intact), `resolve` (who stays), `duplicates` (all of it).
 """

@@ -12,7 +12,6 @@
     recall_decisions     some connected pairs: what an earlier run has decided of the same texts
     fetch_texts          a group of shards: the texts of the other pairs' documents
     verify_pairs         some connected pairs, read whole; what falls, dealt to groups
-    count_losses         a group of shards: how much of each language and source falls
     write_decisions      a group of shards: what falls
 
 What `load_documents` finds in a group is kept for the next run, and so are the decisions: these are named by the
@@ -42,7 +41,6 @@ from datamask.corpus.read import rows_at
 from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
-from datamask.filter.alarm import Losses, read_groups
 from datamask.filter.altered import CopyCounts
 from datamask.filter.connected import deal_pairs, groups_of_pairs
 from datamask.filter.duplicate_candidates import CANDIDATE, COMMON, PairCodes, Samples, part_of
@@ -104,8 +102,6 @@ class Searching:
     keys: tuple[str, ...]  # of the groups of shards: of all that `load_documents` says of one
     partitions: int  # of the shingles, and as many parts of the pairs
     rules: verify.DuplicateRules
-    columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
-    schema: pa.Schema | None = None
     first: tuple[int, ...] = ()  # each group's first document
     count: int = 0  # of all documents
     fixed: int = 0  # documents of earlier releases
@@ -183,7 +179,6 @@ def load_documents(state: Searching, group: Group) -> Loaded:
         return _loaded(*read_arrays(state.facts(number), "quality"))
     facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
     lengths, hashes = [], []
-    values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
     for place, source in enumerate(sources):
         rows, chunk_id, quality = _compared(source, state.config)
         table = storage.read_table(required(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
@@ -199,15 +194,11 @@ def load_documents(state: Searching, group: Group) -> Loaded:
             facts[name].append(column)
         lengths.append(length)
         hashes.append(every)
-        if source.config is None:
-            for name, found_values in read_groups(source.files, own[0], state.columns, state.schema, state.config):
-                values[name].append(found_values)
     postings = postings_of(np.concatenate(lengths), np.concatenate(hashes))
     ranges = state.partitions * RANGES
     write_dealt(state.postings(number), postings, partition_of(postings["hash"], ranges), ranges)
-    named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
-    write_arrays(state.facts(number), **arrays, **named)
+    write_arrays(state.facts(number), **arrays)
     return _loaded(arrays["quality"])
 
 
@@ -533,19 +524,6 @@ def _fallen(state: Searching, group: int) -> np.ndarray:
     """(F,) FALL of a group, by document."""
     found = gather([state.at("fallen", part) for part in range(state.decided)], FALL, group)
     return found[np.argsort(found["document"])]
-
-
-def count_losses(state: Searching, group: Group) -> Losses:
-    """How much of a group's languages and sources falls."""
-    number, losses = group[0], Losses()
-    places = _fallen(state, number)["document"] - state.first[number]
-    for name, values in zip(
-        state.columns, read_arrays(state.facts(number), *(f"group_{name}" for name in state.columns)), strict=True
-    ):
-        fallen = np.zeros(len(values), bool)
-        fallen[places] = True
-        losses.update((name, *each) for each in zip(values.tolist(), fallen.tolist(), strict=True))
-    return losses
 
 
 def write_decisions(state: Searching, group: Group) -> list[Output]:

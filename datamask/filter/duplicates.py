@@ -20,7 +20,6 @@ from datamask.config import Config
 from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
-from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.connected import ConnectedDocuments
 from datamask.filter.duplicate_candidates import part_of
 from datamask.filter.duplicate_rounds import JOINED, KEPT, ComparedShard, Fact, Group, Loaded, Searching
@@ -54,7 +53,7 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
     it was.
 
     :param maps: who runs the rounds.
-    :raises InputError: `duplicates.against` is no curation, or too much of a group falls (`duplicates.alarm`).
+    :raises InputError: `duplicates.against` is no curation.
     :raises StorageError: there is no room for the scratch files.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
@@ -120,7 +119,6 @@ class _Search:
         self.rows = [sum(source.files.shard.rows or 0 for source in group) for _, group in self.groups]
         total = sum(required(source.files.signatures).rows for source in sources)
         settings = config.duplicates
-        columns, schema = alarm_columns([files.shard for files in ordered], config)
         state = Searching(
             config,
             work,
@@ -129,8 +127,6 @@ class _Search:
             (),
             parts_of(total * 64, PARTITION),
             DuplicateRules(settings.jaccard or OFF, settings.containment or OFF),
-            columns,
-            schema,
             pool=required(ordered[0].scores).facts.get("pool") if ordered else None,
         )
         self.state = replace(state, keys=tuple(_group_key(group, state) for _, group in self.groups))
@@ -145,9 +141,8 @@ class _Search:
         self._load()
         pairs, letters = self._candidates()
         self._decide(letters)
-        alarms = self._alarms()
         outputs = [found for group in self.maps(rounds.write_decisions, self.state, *self._own()) for found in group]
-        return outputs, {"compared": self.state.count - self.state.fixed, "candidates": pairs, "alarms": alarms}
+        return outputs, {"compared": self.state.count - self.state.fixed, "candidates": pairs}
 
     def _own(self) -> tuple[list[Group], list[int]]:
         """The groups of the run's own shards, and their rows."""
@@ -222,12 +217,6 @@ class _Search:
         records = (gather(written, decisions.RECORD, piece) for piece in pieces)
         decisions.save_decisions(storage.join(self.state.kept, DECISIONS), len(pieces), records)
 
-    def _alarms(self) -> list[str]:
-        settings, losses = self.state.config.duplicates, Losses()
-        for found in self.maps(rounds.count_losses, self.state, *self._own()) if self.state.columns else ():
-            losses.update(found)
-        return raise_alarm(losses, settings.alarm_share, settings.alarm)
-
 
 def _group_key(group: Sequence[ComparedShard], state: Searching) -> str:
     """Of all that `rounds.load_documents` says of a group."""
@@ -235,9 +224,7 @@ def _group_key(group: Sequence[ComparedShard], state: Searching) -> str:
     for source in group:
         files = source.files
         taken = files.masks if source.config else files.filters if state.config.filter.order == "before" else None
-        columns = [] if source.config else [state.columns, files.shard.columns_key, state.config.corpus.columns]
-        keys = [required(files.signatures).key, required(files.scores).key, taken.key if taken else None]
-        inputs.append([*keys, *columns])
+        inputs.append([required(files.signatures).key, required(files.scores).key, taken.key if taken else None])
     return STAGE.key(None, "load", state.partitions * RANGES, inputs)
 
 

@@ -1,4 +1,4 @@
-"""The stage over shards: what falls, to what, whatever the shards, partitions and reruns; earlier releases; alarms."""
+"""The stage over shards: what falls, to what, whatever the shards, partitions and reruns; earlier releases."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, validate
-from datamask.errors import ConfigError, InputError, StorageError
+from datamask.errors import ConfigError, StorageError
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
@@ -249,17 +249,11 @@ def test_a_copy_with_a_clause_more_stays_whatever_else_differs(tmp_path, score):
     assert [row["chunk_id"] for row in rows] == [0]
 
 
-def test_alarm_names_the_group_and_stops_if_told_to(tmp_path, caplog):
-    text = document(4)
-    shards = [[noisy(text, 0.01, n) for n in range(25)] + [document(n) for n in range(30, 60)]]
-    languages = [["so"] * 25 + ["en"] * 30]
-    files, config, work = corpus(tmp_path / "a", shards, languages)
-    facts = find_duplicates(files, config, work)[0].facts
-    assert facts["alarms"] == ["language so: 24 of 25 documents"]
-    assert "language so: 24 of 25" in caplog.text and "alarm_share" in caplog.text
-    files, config, work = corpus(tmp_path / "b", shards, languages, duplicates={"alarm": "stop"})
-    with pytest.raises(InputError, match="language so: 24 of 25"):
-        find_duplicates(files, config, work)
+def test_settings_of_the_alarm_are_refused_but_for_what_earlier_runs_record():
+    assert validate({"duplicates": {"alarm": "warn", "alarm_share": 0.5}}) == Config()
+    for gone in ({"alarm": "stop"}, {"alarm_share": 0.3}):
+        with pytest.raises(ConfigError, match=f"duplicates.{[*gone][0]}"):
+            validate({"duplicates": gone})
 
 
 def test_the_stage_is_wanted_unless_near_duplicates_are_to_stay():
