@@ -252,13 +252,14 @@ def sample_rows(
     """`read_batches` of about so many rows, from everywhere in the corpus: of row groups in the order of a hash of
     (file's content, number). Of a corpus with no more rows all of them."""
     groups = []
-    for shard in shards:
-        first = 0
-        for part in shard.parts:
-            for group, size in _sizes_of_groups(part).items():
-                digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
-                groups.append((digest, shard, slice(first, first + size)))
-                first += size
+    with ThreadPoolExecutor(FOOTERS, thread_name_prefix="footers") as pool:
+        for shard, sizes in [(shard, pool.map(_sizes_of_groups, shard.parts)) for shard in shards]:
+            first = 0
+            for part, found in zip(shard.parts, sizes, strict=True):
+                for group, size in found.items():
+                    digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
+                    groups.append((digest, shard, slice(first, first + size)))
+                    first += size
     chosen: dict[str, tuple[Shard, list[slice]]] = {}
     for _, shard, place in sorted(groups, key=lambda group: group[0]):
         if rows <= 0:
