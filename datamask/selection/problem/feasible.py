@@ -25,6 +25,7 @@ from datamask.selection.problem.limits import GRAIN, NO_SELECTION, NOTHING, Limi
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
+PROGRAMME = 256  # documents, up to which maximisation under limits is a linear programme
 WINDOW = 512  # documents nearest the cut in the first integer programme; each next one has four times as many
 NODES = 2000  # nodes of branch and bound at most; the best selection found by then is taken
 MILP_GAP = 1e-3  # relative gap at which branch and bound may stop
@@ -88,6 +89,9 @@ class Feasible:
         if self.answers is None:
             cut = self.cut(price)
             return self.fill_budget(price, cut), LimitPrices.of_budget(cut, price)
+        if len(price) <= PROGRAMME:
+            s, level, multipliers = self.answers.programme(price, self.limits.unspent)
+            return s, LimitPrices(level, level + torch.from_numpy(self.limits.charge(multipliers)), multipliers)
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
         for near in NEAR:

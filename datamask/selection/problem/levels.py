@@ -23,10 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import lsq_linear
+from scipy.optimize import linprog, lsq_linear
 
 from datamask.compiling import compiled
-from datamask.selection.problem.limits import NOTHING, Limits
+from datamask.errors import InputError
+from datamask.selection.problem.limits import NO_SELECTION, NOTHING, Limits
 
 STEPS = 60  # Newton steps of the levels of one column's values at most
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
@@ -150,6 +151,31 @@ class Levels:
         most, slack = np.asarray(self.limits.rows @ self.limits.weights), 1e-12 * self.total
         capped, floored = self.limits.ceiling < most - slack, self.limits.floor > slack
         return capped, floored, capped & floored & (self.limits.ceiling - self.limits.floor <= 1e-10 * self.size)
+
+    def programme(self, price: torch.Tensor, unspent: float) -> tuple[torch.Tensor, float, np.ndarray]:
+        """Solves max Σ w·price·s within the budget and the limits as a linear programme (HiGHS), in a small pool.
+
+        Returns s (N,), the budget's dual price and the limits' (R,). unspent: what of the budget may be left.
+
+        :raises InputError: not even a fractional selection is within the limits.
+        """
+        rows = np.concatenate([np.ones((1, len(self.weights))), self.limits.rows.toarray()]) * self.weights.numpy()
+        ends = np.concatenate([[self.size], self.limits.ceiling, [unspent - self.size], -self.limits.floor])
+        kept = np.abs(ends) < 1e90
+        both = np.concatenate([rows, -rows])[kept]
+        scale = float(self.weights.max())
+        gain = (self.weights * price).numpy()
+        unit = max(float(np.abs(gain).max()), 1e-300)
+        found = linprog(-gain / unit, both / scale, ends[kept] / scale, bounds=(0, 1), method="highs")
+        if found.status == 2:
+            raise InputError(NO_SELECTION)
+        if found.x is None:
+            return torch.full_like(price, self.size / self.total), 0.0, np.zeros(len(self.multipliers))
+        duals = np.zeros(len(ends))
+        duals[kept] = -found.ineqlin.marginals * unit / scale
+        upper, lower = np.split(duals, 2)
+        x = upper - lower
+        return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
     def solve(self, z: torch.Tensor, link: bool, rate: np.ndarray = NOTHING, sure: bool = True) -> DualSolution:
         """The levels at which p = link(z − rate · lower) spends the budget within the limits, or where no step helps
