@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.pair_loops import WIDTH, codes_of_meetings, common_of_pairs, shared_by_pairs
+from datamask.filter.pair_loops import WIDTH, codes_of_meetings, shared_by_pairs
 from datamask.filter.postings import KEYS, WIDE, SeenDocuments, Shared, different, run_starts
 from datamask.maps import places_of, records_of
 
@@ -158,7 +158,7 @@ class Samples:
 
     def common(self, one: np.ndarray, others: Samples, other: np.ndarray) -> np.ndarray:
         """(P,) int64: how many shingles each of these documents has in common with one of the others', (P,) each."""
-        return common_of_pairs(*self._runs(one), *others._runs(other))
+        return shared_by_pairs(*self._runs(one), *others._runs(other), np.empty(0, np.uint64))
 
     def commons(self, one: np.ndarray, others: Samples, other: np.ndarray, common: np.ndarray) -> np.ndarray:
         """COMMON: the shingles that the documents of each pair have in common. common: (P,) how many these are."""

@@ -62,37 +62,27 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def common_of_pairs(values, bounds, one, values_other, bounds_other, other):  # type: ignore[no-untyped-def]
-    """(P,) int64: how many values the runs of each pair have in common.
+def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, found):  # type: ignore[no-untyped-def]
+    """(P,) int64: how many values the runs of each pair have in common; fills found with as many as it has room for,
+    pair by pair.
 
     Run r of ascending values, each once, is values[bounds[r, 0] : bounds[r, 1]]; run −1 is empty.
     """
-    found = np.zeros(len(one), np.int64)
-    for pair in range(len(one)):
-        a, b = one[pair], other[pair]
-        if a >= 0 and b >= 0:
-            theirs = values_other[bounds_other[b, 0] : bounds_other[b, 1]]
-            found[pair] = in_common(values[bounds[a, 0] : bounds[a, 1]], theirs)
-    return found
-
-
-@compiled
-def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, found):  # type: ignore[no-untyped-def]
-    """Fills found with what `common_of_pairs` counts, pair by pair."""
-    filled = 0
+    common, filled = np.zeros(len(one), np.int64), 0
     for pair in range(len(one)):
         a, b = one[pair], other[pair]
         if a < 0 or b < 0:
             continue
-        here, there = bounds[a, 0], bounds_other[b, 0]
+        here, there, before = bounds[a, 0], bounds_other[b, 0], filled
         while here < bounds[a, 1] and there < bounds_other[b, 1]:
-            if values[here] < values_other[there]:
-                here += 1
-            elif values[here] > values_other[there]:
-                there += 1
-            else:
-                found[filled] = values[here]
-                here, there, filled = here + 1, there + 1, filled + 1
+            x, y = values[here], values_other[there]
+            if filled < len(found):
+                found[filled] = x  # stays where it is in both, else the next takes its place
+            filled += x == y  # without branches, which nobody could foretell
+            here += x <= y
+            there += y <= x
+        common[pair] = filled - before
+    return common
 
 
 @compiled
