@@ -15,7 +15,7 @@ import multiprocessing
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from datamask import config as settings
 from datamask import storage
@@ -26,12 +26,21 @@ from flows.commands import begin_server
 from flows.prefect_settings import load_prefect
 from flows.session import run_named, session
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from datamask.keywords import SectionKeywords
-
 Settings: TypeAlias = settings.Config | Mapping[str, Any] | str | Path
+
+
+class Sections(TypedDict, total=False):
+    """The sections of the settings: each as plain data, or as its class of `datamask.config`, which an editor shows."""
+
+    corpus: settings.Corpus | Mapping[str, Any]
+    encoder: settings.EncoderSettings | Mapping[str, Any]
+    quality: settings.Quality | Mapping[str, Any]
+    topics: settings.Topics | Mapping[str, Any]
+    select: settings.Select | Mapping[str, Any]
+    filter: settings.Filter | Mapping[str, Any]
+    duplicates: settings.Duplicates | Mapping[str, Any]
+    release: settings.ReleaseSettings | Mapping[str, Any]
+    run: settings.RunSettings | Mapping[str, Any]
 
 
 def curate(
@@ -41,7 +50,7 @@ def curate(
     target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
-    **sections: Unpack[SectionKeywords],
+    **sections: Unpack[Sections],
 ) -> Release:
     """Curates a corpus, end to end, in this process: what `datamask curate` does.
 
@@ -50,7 +59,8 @@ def curate(
     :param target: files of texts like those the model shall be good at; the choice explains them.
     :param config: a Config, plain data, or a YAML file.
     :param progress: show the stages on stderr, or below the notebook's cell.
-    :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
+    :param sections: settings by section, e.g. select={"lamb": 0.7} or select=Select(lamb=0.7), a class of
+        `datamask.config`; they go before config's.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
     out = storage.output_folder(output)
@@ -64,7 +74,7 @@ def refresh(
     target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
-    **sections: Unpack[SectionKeywords],
+    **sections: Unpack[Sections],
 ) -> Release:
     """Brings the last release up to date with its input: what `datamask refresh` does. Nothing new: the last release.
 
@@ -104,20 +114,24 @@ def forget(
 
 def _config(
     given: Settings | None,
-    sections: SectionKeywords,
+    sections: Sections,
     input: str | Path | Sequence[str | Path],
     target: str | Path | Sequence[str | Path],
 ) -> settings.Config:
     if isinstance(given, str | Path):
         given = settings.load_config(given)
-    plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
-    base = settings.lay_settings(plain or {}, sections)
+    base = settings.lay_settings(_plain(given or {}), {name: _plain(values) for name, values in sections.items()})
     for section, name, files in (("corpus", "input", input), ("select", "target", target)):
         paths = storage.paths_of(files)
         values = base.get(section) or {}
         if paths and isinstance(values, Mapping):  # what is no mapping is refused below
             base[section] = {**values, name: paths}
     return settings.validate(base)
+
+
+def _plain(given: Any) -> Any:
+    """What was set of settings, as plain data; what is no class of settings is refused later, if it must be."""
+    return given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Section) else given
 
 
 def _run(name: str, progress: bool, **parameters: Any) -> Release:

@@ -8,50 +8,41 @@ from typing import get_type_hints
 
 import pytest
 
-from datamask import config, keywords, select
-
-SECTIONS = {
-    config.Quota: keywords.QuotaKeywords,
-    config.CoverageSettings: keywords.CoverageKeywords,
-    config.Select: keywords.SelectKeywords,
-    config.Corpus: keywords.CorpusKeywords,
-    config.EncoderSettings: keywords.EncoderKeywords,
-    config.ScorerSettings: keywords.ScorerKeywords,
-    config.Quality: keywords.QualityKeywords,
-    config.Topics: keywords.TopicsKeywords,
-    config.OwnFilter: keywords.OwnFilterKeywords,
-    config.Filter: keywords.FilterKeywords,
-    config.Duplicates: keywords.DuplicatesKeywords,
-    config.ReleaseSettings: keywords.ReleaseKeywords,
-    config.RunSettings: keywords.RunKeywords,
-    config.Config: keywords.SectionKeywords,
-}
+from datamask import config, select
+from datamask.selection import arrays
+from flows.functions import Sections, _config
 
 
 def plain(hint):
     """A type in one spelling: containers by the names that settings give them, a section by its own name."""
-    found = str(hint).replace("typing.", "").replace("collections.abc.", "")
-    found = found.replace("datamask.config.", "").replace("datamask.keywords.", "")
+    found = str(hint).replace("typing.", "").replace("collections.abc.", "").replace("datamask.config.", "")
     found = re.sub(r"<class '([\w.]+)'>", r"\1", found)
-    found = found.replace("Sequence", "list").replace("Mapping", "dict").replace("object", "Any")
-    for section, typed in SECTIONS.items():
-        found = re.sub(rf"\b{typed.__name__}\b", section.__name__, found)
-    return re.sub(r"\b(\w+) \| \1\b", r"\1", found)
+    found = re.sub(r"(CoverageSettings|Quota) \| Mapping\[str, object\]", r"\1", found)  # a section as plain data
+    return found.replace("Sequence", "list").replace("Mapping", "dict")
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_keywords_are_the_settings_with_their_types(section):
-    settings = {name: plain(hint) for name, hint in get_type_hints(section).items() if name in section.model_fields}
-    typed = {name: plain(hint) for name, hint in get_type_hints(SECTIONS[section]).items()}
-    typed = {name: hint.replace("OwnFilter | str", "OwnFilter") for name, hint in typed.items()}  # the short form
-    assert typed == settings
-
-
-def test_select_takes_every_setting_of_its_section():
+def test_select_takes_every_setting_of_its_section_with_its_type():
     given = inspect.signature(select).parameters
     assert given["keywords"].annotation == "Unpack[ArrayKeywords]"
     assert not [each for each in given.values() if "Any" in str(each.annotation)]
-    assert set(config.Select.model_fields) <= keywords.ArrayKeywords.__optional_keys__
+    names = {"sparray": object, "spmatrix": object}  # of a library that only a type checker imports there
+    typed = get_type_hints(arrays.ArrayKeywords, localns=names)
+    settings = get_type_hints(config.Select)
+    for name in config.Select.model_fields:
+        if name != "target":  # texts, and not files of them
+            assert plain(typed[name]) == plain(settings[name]), name
+    assert typed.keys() - config.Select.model_fields.keys() == {"texts", "atoms"}
+
+
+def test_a_flow_takes_every_section_as_its_class_or_as_plain_data():
+    typed = get_type_hints(Sections)
+    assert typed.keys() == config.Config.model_fields.keys()
+    for name, field in config.Config.model_fields.items():
+        assert field.annotation in typed[name].__args__
+    base = {"select": {"lamb": 0.2, "seed": 3}}
+    chosen = _config(base, {"select": config.Select(lamb=0.7)}, "in", ())
+    assert chosen == _config(base, {"select": {"lamb": 0.7}}, "in", ())
+    assert (chosen.select.lamb, chosen.select.seed) == (0.7, 3)
 
 
 @pytest.mark.slow

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
 
 from datamask import extensions
-from datamask.config import ResolvedSelect, Select, resolve
+from datamask.config import CoverageSettings, Quota, ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, DatamaskError, InputError, some
-from datamask.keywords import ArrayKeywords
 from datamask.selection.calibration import make_problem
 from datamask.selection.cover.counting import read_words
 from datamask.selection.problem.limits import idle_quotas
@@ -32,11 +31,49 @@ from datamask.shares import tell_share
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+    from scipy.sparse import sparray, spmatrix
 
     Array = ArrayLike | torch.Tensor
 
 GIVEN = "the texts given"  # in place of select.target's files
 SINGLE = 1000  # documents that are tried alone at most, where a solver found nothing
+
+
+class ArrayKeywords(TypedDict, total=False):
+    """What `select` takes beside its arrays: the settings of the section `select`, and the words of the documents."""
+
+    solver: str
+    algorithm: str | Mapping[str, float] | None
+    select_ratio: float | None
+    token_ratio: float | None
+    budget_documents: int | None
+    budget_tokens: int | None
+    repeat: int
+    lamb: float | None
+    coverage: CoverageSettings | Mapping[str, object]
+    calibrate: bool
+    scope: Literal["corpus", "shard"]
+    seed: int
+    device: str
+    semantic_duplicates: float | None
+    quotas: Sequence[Quota | Mapping[str, object]]
+    length_tolerance: float | None
+    n_epochs: int
+    n_rollout: int
+    partial: float
+    max_lr: float
+    min_lr: float
+    init: Literal["same", "quality"]
+    prune: float
+    block_documents: int
+    gradient: Literal["surrogate", "order"]
+    published: bool
+    texts: Iterable[str] | None
+    """(N,) the documents' texts, for coverage of words."""
+    atoms: sparray | spmatrix | None
+    """(N, J) counts of the documents' hashed n-grams, instead of texts."""
+    target: Iterable[str] | None
+    """Texts to explain. The section `select` has files of such texts here."""
 
 
 def select(
