@@ -863,7 +863,10 @@ def _refused(error: ValidationError, source: str = "", root: type[BaseModel] | N
     first = problems[0]
     place = ".".join(str(part) for part in first["loc"]) or None
     valid = _names_at(first["loc"][:-1], root) if first["type"] == "extra_forbidden" else []
-    valid = valid or re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
+    context = first.get("ctx", {})
+    valid = valid or re.findall(r"'([^']+)'", str(context.get("expected", "")))
+    if isinstance(cause := getattr(context.get("error"), "__cause__", None), ConfigError):
+        valid = list(cause.valid)  # of the extensions that a setting may name
     text = source + "\n".join(_explain(problem, root) for problem in problems)
     return ConfigError(text, setting=place, valid=valid) if valid else ConfigError(text, setting=place)
 

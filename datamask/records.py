@@ -2,15 +2,13 @@
 
     {"time": "…", "level": "error", "message": "…", "status": 2, "setting": "select.lamb", "valid": [], "next": […]}
 
-The fields of an error are those that it was raised with; others are read from its message, whose words are the same
-everywhere: path or setting first, "valid: …", then what to type.
+The fields of an error are those that it was raised with; its message says the same, and all else, in words.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,46 +16,14 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, TextIO
 
-SECTIONS = "corpus|encoder|quality|filter|duplicates|select|release|run"
-_SETTING = re.compile(rf"\b((?:{SECTIONS})(?:\.[a-z_0-9]+)+)|unknown setting ([\w.]+)")
-_PATH = re.compile(
-    r"(?:cannot (?:read|write) (?:configuration )?|input '|no release (?:at|in) )([^\n:';]+)"
-    r"|((?:[\w-]+://)?[^\s:']*[/.][^\n:']*)[:']"
-)
-_VALID = re.compile(
-    r"(?:valid(?: are|:| keys are)|there are:|its classes:)(?: [\w ]+:)? ([^;)\n]+?)(?:[;)\n]|\. |$)"
-    r"|should be ('[^\n]+')"
-)
-_TYPED = re.compile(
-    r"`((?:datamask|make|prefect|pip) [^`]+)`"
-    r"|((?<![\w.])(?:datamask [a-z-]+|make (?:curate|server)|prefect [a-z-]+|pip install|git lfs pull)\b[^`;,()\n]*"
-    r"|--set [\w.]+=[^\s;,)]+|--[a-z][\w-]+(?:[ =](?:[A-Z]+\b|'[^']*'))?)"
-)
-
 
 def error_record(message: str, status: int, fields: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """What a failed command says, as fields; `setting` and `path` are null where its message begins with none.
+    """What a failed command says, as fields; those that its error was raised without are null or empty.
 
     :param fields: that the error was raised with.
     """
-    said = message.removeprefix("datamask: ")
-    setting = _SETTING.search(said)
-    path = _PATH.match(said)
-    named = path and (path[1] or path[2])
-    typed = () if said.startswith(("No such option", "Missing option")) else _TYPED.finditer(said)
-    read = {
-        "setting": (setting[1] or setting[2]) if setting else None,
-        "path": None if named and _SETTING.match(named) else named,
-        "valid": _listed(said),
-        "next": list(dict.fromkeys((found[1] or found[2]).strip(" .") for found in typed)),
-    }
-    return record("error", said, status=status, **{**read, **fields})
-
-
-def _listed(message: str) -> list[str]:
-    found = _VALID.search(message)
-    words = re.split(r", (?:or )?| or ", found[1] or found[2]) if found else []
-    return [word.strip("'\" ") for word in words if word.strip("'\" .…")]
+    known = {"setting": None, "path": None, "valid": [], "next": [], **fields}
+    return record("error", message.removeprefix("datamask: "), status=status, **known)
 
 
 def record(level: str, message: str, **facts: Any) -> dict[str, Any]:

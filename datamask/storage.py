@@ -168,14 +168,14 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         what = "bucket; make it, or check its name" if doing == "write" and is_remote(url) else "file or folder"
-        raise MissingFileError(f"cannot {doing} {url}: no such {what}") from error
+        raise MissingFileError(f"cannot {doing} {url}: no such {what}", path=url) from error
     except PermissionError as error:
         hint = (
             "credentials come from the environment (AWS_ACCESS_KEY_ID, …)"
             if is_remote(url)
             else "check its owner and mode"
         )
-        raise StorageError(f"cannot {doing} {url}: no permission; {hint}") from error
+        raise StorageError(f"cannot {doing} {url}: no permission; {hint}", path=url) from error
     except OSError as error:
         if error.errno in _FINAL:
             raise _final(error, url, doing) from error
@@ -185,7 +185,8 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"):
             raise StorageError(
-                f"cannot {doing} {url}: no credentials; they come from the environment (AWS_ACCESS_KEY_ID, …)"
+                f"cannot {doing} {url}: no credentials; they come from the environment (AWS_ACCESS_KEY_ID, …)",
+                path=url,
             ) from error
         if is_retryable(error):
             raise TransientError(f"cannot {doing} {url} now: {one_line(error)}") from error
@@ -206,7 +207,7 @@ _FINAL = {
 
 def _final(error: OSError, url: str, doing: str) -> StorageError:
     number = error.errno or 0
-    return StorageError(f"cannot {doing} {url}: {os.strerror(number)}; {_FINAL[number]}")
+    return StorageError(f"cannot {doing} {url}: {os.strerror(number)}; {_FINAL[number]}", path=url)
 
 
 def join(base: str, *names: str) -> str:

@@ -251,7 +251,8 @@ def release_versions(out: str) -> list[ReleaseFolder]:
     """
     versions = list_versions(out)
     if not versions:
-        raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
+        make = f"datamask curate --output {out}"
+        raise InputError(f"no release in {out}; make one: {make}", path=out, next=[make])
     return [release_at(out, version) for version in versions]
 
 
