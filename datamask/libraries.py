@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from importlib import import_module
-from typing import Any
 
 FIRST = (
     "datamask.run", "datamask.encoders.choose", "datamask.encoders.embed", "datamask.quality.prepare",
@@ -61,21 +60,6 @@ def load_drawing() -> None:
     """Loads what a new report needs, too. A run that finds everything done needs none of it, a third of its start."""
     if rest := REST_OF_THIS_RUN.get():
         rest.load(DRAWING)
-        begin_drawing()
-
-
-_BEGUN: list[Any] = []  # a `datamask.report.drawing.Drawing`, at most
-
-
-def begin_drawing() -> None:
-    """Begins the processes that draw a new report, which load their libraries while this one loads its own."""
-    if not _BEGUN:
-        _BEGUN.append(import_module("datamask.report.drawing").Drawing())
-
-
-def drawing_process() -> Any:
-    """What `begin_drawing` began, for whoever ends it; None: it was not called, or another has it."""
-    return _BEGUN.pop() if _BEGUN else None
 
 
 @contextlib.contextmanager
@@ -89,8 +73,7 @@ def loading() -> Iterator[None]:
     try:
         yield
     finally:
-        with drawing_process() or contextlib.nullcontext():
-            REST_OF_THIS_RUN.reset(token)
+        REST_OF_THIS_RUN.reset(token)
         gc.unfreeze()
 
 

@@ -33,7 +33,6 @@ from datamask.filter import forgotten
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.duplicates import wanted as near_duplicates_wanted
 from datamask.filter.filters import check_left
-from datamask.libraries import begin_drawing
 from datamask.pipeline import STAGES, Stage
 from datamask.release.housekeeping import check_room
 from datamask.release.publication import one_exporter, running
@@ -271,8 +270,6 @@ class Run(Driver):
 
     def publish(self) -> dict[str, Any]:
         """Runs every stage after the plan, publishes, and returns the run's numbers."""
-        if self.before is None:
-            begin_drawing()  # of a report that is to come
         shards = self.measure_and_decide()
         from datamask.report.findings import StageTime  # with what draws, which no stage before waits for
 

@@ -23,7 +23,6 @@ from datamask.corpus.inputs import find_inputs
 from datamask.corpus.sample import sample_corpus
 from datamask.errors import ConfigError, InputError, causes, several
 from datamask.interrupts import INTERRUPTS
-from datamask.libraries import begin_drawing
 from datamask.options import ConfigOption, JsonOption, SetOption, prints_aside
 from datamask.release.publication import running
 from datamask.release.release_folder import find_release
@@ -105,9 +104,6 @@ def curate(
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
     check_writable(output)
-
-    if plain and not storage.is_remote(output) and not storage.exists(f"{output}/releases"):
-        begin_drawing()  # at once; beside Prefect's server a second core has no time for it yet
 
     flow = partial(run_named, "curate", plain, config=chosen, output=output)
     run_flow(flow, as_json, log_format == "json", plain)

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from datamask import arithmetic
 from datamask.libraries import no_garbage
-from datamask.report import drawer, drawing
+from datamask.report import drawing
 from flows.warm import Server
 from tests.object_store import Store, clear_clients, running
 
@@ -35,19 +35,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
 
 
 @contextlib.contextmanager
-def drawn(draw=drawer.draw_picture, place=drawer.place_documents, process=drawing._PROCESS) -> Iterator[None]:
-    """Reports have their pictures drawn and their maps laid out by `process`, and by these where that fails."""
+def drawn(draw=drawing.draw_png, place=drawing.place_documents) -> Iterator[None]:
+    """Reports have their pictures drawn and their maps laid out by these."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawer, "draw_picture", draw)
-        patch.setattr(drawer, "place_documents", place)
-        patch.setattr(drawing, "_PROCESS", process)
+        patch.setattr(drawing, "draw_png", draw)
+        patch.setattr(drawing, "place_documents", place)
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def blank_pictures() -> Iterator[None]:
     """A report's pictures and map are blank but where a test looks at them: they take two seconds."""
-    with drawn(lambda specification, options: b"\x89PNG", lambda features, seed: features[:, :2], ("-ISc", "")):
+    with drawn(lambda specification: b"\x89PNG", lambda features, seed: features[:, :2]):
         yield
 
 

@@ -8,10 +8,10 @@ characters.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from datamask import storage
 from datamask.config import Config, ResolvedSelect, resolve
 from datamask.filter.forgotten import REASON
 from datamask.release.differences import compare, excerpt, shared_words
-from datamask.report import drawer, statistics
+from datamask.report import drawing, statistics
 from datamask.report.embedding_sample import Documents, Place, Sample, Vectors, grouping_columns
 from datamask.selection.arrays import select
 from datamask.selection.solvers import can_solve
@@ -39,7 +39,6 @@ ALIKE = 0.5  # cosine between two examples above which the second is skipped, so
 
 Rows = list[dict[str, Any]]
 Indices = npt.NDArray[np.intp]
-Placing: TypeAlias = Callable[[npt.NDArray[np.float32], int], npt.NDArray[np.float32]]  # as `drawer.place_documents`
 GROUPS = 6  # near-duplicate groups shown
 GROUP_CHARACTERS = 210
 PAIRS = 12  # dropped and kept documents shown side by side
@@ -75,14 +74,12 @@ def draw_map(
     return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
 
 
-def place_map(
-    sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], place: Placing = drawer.place_documents
-) -> npt.NDArray[np.float32]:
+def place_map(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices]) -> npt.NDArray[np.float32]:
     """Where the documents of all panels lie on the map, (n, 2), in the order of their rows; none: too few."""
     rows = _rows_of(drawn)
     if len(rows) < 10:
         return np.zeros((0, 2), np.float32)
-    return place(vectors(rows).astype(np.float32), sample.config.selection.seed)
+    return drawing.place_documents(vectors(rows).astype(np.float32), sample.config.selection.seed)
 
 
 def _rows_of(drawn: Mapping[str, Indices]) -> Indices:

@@ -10,7 +10,7 @@ is what a threshold on quality_score keeps of the same candidates. Every sample 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,7 +25,7 @@ from datamask.duck import connect
 from datamask.filter.forgotten import REASON
 from datamask.maps import Mapper, here
 from datamask.release.merge import LENGTH
-from datamask.report import drawer, examples, losses, statistics
+from datamask.report import examples, losses, statistics
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
@@ -115,14 +115,6 @@ class Findings:
         return plain_json(vars(self))
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What is done while findings are computed."""
-
-    place: examples.Placing = drawer.place_documents
-    draw: Callable[[Findings], None] = lambda findings: None  # told of everything but the map, which comes last
-
-
 @threadpool_limits.wrap(limits=1, user_api="blas")  # more wait for each other
 def find_findings(
     all_files: Sequence[ShardFiles],
@@ -132,17 +124,14 @@ def find_findings(
     work: str | None = None,
     maps: Mapper = here,
     folder: str | None = None,
-    beside: Beside | None = None,
 ) -> Findings:
     """Reads the stages' files and computes everything the page shows.
 
     :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
     :param work: the work folder, for counts that do not fit in memory; None: everything in memory.
     :param maps, folder: who reads the shards, and where what they hand on lies; see `embedding_sample.read_sample`.
-    :param beside: who does what another process can.
     :raises ConservationError: a shard's files disagree about its rows.
     """
-    beside = beside or Beside()
     with connect(config.filter.memory_limit, work) as connection:
         tally = Tally(connection, grouping_columns(config))
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
@@ -168,7 +157,7 @@ def find_findings(
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator) if vectors else {}
     tell_share(0.15)
     with ThreadPoolExecutor(2) as pool:  # the map takes half of the time
-        placed = pool.submit(examples.place_map, sample, vectors, drawn, beside.place) if vectors else None
+        placed = pool.submit(examples.place_map, sample, vectors, drawn) if vectors else None
         neighbours, table = [], []
         edges = np.round(np.linspace(0, 1, 41), 3)
         for arm in ARMS:
@@ -218,7 +207,6 @@ def find_findings(
             warnings=losses.told_once(warnings),
             topics=topic_rows(all_files, topics),
         )
-        beside.draw(found)
         tell_share(0.8)
         return replace(found, map=examples.map_points(sample, drawn, placed.result(), documents) if placed else [])
 

@@ -15,12 +15,10 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError, some
-from datamask.libraries import drawing_process
 from datamask.maps import Mapper, here, rounds
 from datamask.release.release_folder import Picture, Staged, next_version
-from datamask.report import charts
-from datamask.report.drawing import Drawing
-from datamask.report.findings import Beside, Findings, StageTime, find_findings
+from datamask.report import charts, drawing
+from datamask.report.findings import Findings, StageTime, find_findings
 from datamask.shares import share_part, tell_share
 from datamask.stages import ShardFiles, record
 
@@ -59,47 +57,35 @@ def write_report(
     if staged.published:
         return describe(load_findings(staged.folder))
     work = storage.join(staged.out, "work")
-    with drawing_process() or Drawing() as drawing:
-        beside = Beside(drawing.place, lambda found: _draw(drawing, Findings(**found.as_json())))
-        with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
-            findings = find_findings(all_files, config, certificate, stages, work, maps, folder, beside)
-        facts = staged.facts()
-        left = {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
-        unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items() if files}
-        personal = facts.get("personal", {})
-        origin = {
-            "version": next_version(staged.out, staged.key),
-            "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "datamask": metadata.version("datamask"),
-            "input": some(config.corpus.input, INPUTS),
-        }
-        findings = replace(findings, unread=unread, personal=personal, release=origin)
-        with share_part(0.6, 1):
-            return describe(_write(staged.folder, findings, drawing))
+    with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
+        findings = find_findings(all_files, config, certificate, stages, work, maps, folder)
+    facts = staged.facts()
+    left = {"failed": facts["provenance"]["failed"], "skipped": facts["skipped"]}
+    unread = {kind: {"count": len(files), "files": files[:FILES]} for kind, files in left.items() if files}
+    personal = facts.get("personal", {})
+    origin = {
+        "version": next_version(staged.out, staged.key),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "datamask": metadata.version("datamask"),
+        "input": some(config.corpus.input, INPUTS),
+    }
+    findings = replace(findings, unread=unread, personal=personal, release=origin)
+    with share_part(0.6, 1):
+        return describe(write_findings(staged.folder, findings))
 
 
-def write_findings(folder: str, findings: Findings) -> None:
-    with Drawing() as drawing:
-        _write(folder, findings, drawing)
-
-
-def _write(folder: str, findings: Findings, drawing: Drawing) -> Findings:
-    """`write_findings`; returns them as they are stored."""
+def write_findings(folder: str, findings: Findings) -> Findings:
+    """Writes the page, its data and the pictures; returns the findings as they are stored."""
     from datamask.report import page  # with what draws, which a report that is there does not need
 
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load_findings(folder)  # what is drawn is what is stored
-    _draw(drawing, findings)
     storage.write_content(storage.join(folder, PAGE), page.render(findings))
     tell_share(0.5)
-    for (picture, _), drawn in zip(_pictures(findings), drawing.finish(), strict=True):
+    for picture, chart in _pictures(findings):
+        drawn = drawing.draw_png(charts.picture(chart, picture.title))
         storage.write_content(storage.join(folder, picture.path), drawn)
     return findings
-
-
-def _draw(drawing: Drawing, findings: Findings) -> None:
-    """Has the pictures drawn that have not been begun."""
-    drawing.begin([charts.picture(chart, picture.title) for picture, chart in _pictures(findings)[drawing.begun :]])
 
 
 def load_findings(folder: str) -> Findings:

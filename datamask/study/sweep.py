@@ -22,9 +22,8 @@ from datamask import storage
 from datamask.config import ResolvedSelect
 from datamask.console import wide_console
 from datamask.errors import ConfigError
-from datamask.report import charts, page
+from datamask.report import charts, drawing, page
 from datamask.report.charts import channel, mark
-from datamask.report.drawing import draw_png
 from datamask.report.formatting import count, number, percent
 from datamask.report.sections import Figure, PageSection, chart_grid, table
 from datamask.report.terminal import print_table
@@ -412,7 +411,7 @@ def write_front(folder: str, front: Sweep) -> dict[str, str]:
     paths = page.write_pages(folder, "sweep", asdict(front), page=(".html", render(front)))
     paths["picture"] = storage.join(folder, "front.png")
     picture = charts.picture(front_chart(front), "Quality against diversity for λ from 0 to 1")
-    storage.write_content(paths["picture"], draw_png(picture))
+    storage.write_content(paths["picture"], drawing.draw_png(picture))
     return paths
 
 

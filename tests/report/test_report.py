@@ -24,9 +24,8 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release.differences import excerpt
 from datamask.release.release_folder import Staged
-from datamask.report import drawer, examples, page, report, sections
+from datamask.report import drawing, examples, page, report, sections
 from datamask.report import embedding_sample as sample
-from datamask.report.drawing import Drawing, draw_png
 from datamask.report.embedding_sample import read_sample
 from datamask.report.findings import ARMS, Findings, StageTime, choose_arms, find_findings
 from datamask.report.report import write_report
@@ -278,7 +277,8 @@ def test_duplicate_groups_are_counted(made: dict) -> None:
 
 
 def test_the_same_input_gives_the_same_data(made: dict) -> None:
-    again = find_findings(made["files"], made["config"], made["certificate"], STAGES)
+    with drawn():
+        again = find_findings(made["files"], made["config"], made["certificate"], STAGES)
     again = replace(again, unread=made["findings"].unread, release=made["findings"].release)  # and its date
     assert json.dumps(again.as_json(), sort_keys=True) == json.dumps(made["findings"].as_json(), sort_keys=True)
 
@@ -354,16 +354,4 @@ def test_a_rows_name_is_not_broken_where_columns_are_many() -> None:
 
 def test_documents_of_one_vector_lie_in_one_place() -> None:
     with drawn():
-        assert not drawer.place_documents(np.full((40, 8), 8**-0.5, np.float32), 1).any()  # t-SNE dies of them
-
-
-def test_a_process_of_its_own_draws_the_same_and_what_fails_meanwhile_is_told() -> None:
-    bars = {"data": {"values": [{"a": 1}]}, "mark": "bar"}
-    with drawn(), Drawing() as process:
-        process.begin([bars])
-        features = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-        assert np.array_equal(process.place(features, 1), drawer.place_documents(features, 1))
-        assert process.finish() == [draw_png(bars)] and process._drawing.process.poll() is None
-    with pytest.raises(InputError, match="the page"), drawn(), Drawing() as process:
-        process.begin([bars])
-        raise InputError("the page cannot be written")
+        assert not drawing.place_documents(np.full((40, 8), 8**-0.5, np.float32), 1).any()  # t-SNE dies of them
