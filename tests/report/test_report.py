@@ -244,13 +244,20 @@ def test_the_page_names_its_release_and_a_wide_table_says_that_it_scrolls(made: 
     assert html.count("scroll it sideways") == html.count('<div class="scroll"')
 
 
-@pytest.mark.parametrize("algorithm", [{"DiSF": 0.5, "Pair_simi": 0.5}, {"coverage": 0.5, "Facility": 0.5}, "DiSF"])
-def test_the_map_shows_the_choice_of_any_metric(made: dict, algorithm: object) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "solver"),
+    [
+        ({"DiSF": 0.5, "Pair_simi": 0.5}, "relaxation"),
+        ({"coverage": 0.5, "Facility": 0.5}, "policy-gradient"),
+        ("DiSF", "relaxation"),
+    ],
+)
+def test_the_map_shows_the_choice_of_any_metric(made: dict, algorithm: object, solver: str) -> None:
     """Not every metric has a greedy form, which the map's choice has by preference."""
     config = made["config"]
     whole = read_sample(made["files"], config, 1000)
     pool = np.flatnonzero(whole.candidates)
-    asked = config.selection.model_copy(update={"algorithm": algorithm})
+    asked = config.selection.model_copy(update={"algorithm": algorithm, "solver": solver})
     chosen = examples._most_diverse(whole, whole.features, pool, asked)
     share = whole.selected.sum() / whole.candidates.sum()
     assert len(chosen) == max(1, round(share * len(pool))) and set(chosen) <= set(pool)
